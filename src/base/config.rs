@@ -1,0 +1,37 @@
+//! The environment variables the library honours; the only place that reads them.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `STEPGRAPH_THREADS` | number of CPU threads a kernel may use (default: all the process may run on) |
+//! | `STEPGRAPH_ISA` | `avx512`, `avx2` or `portable`: forces an instruction set (default: the best there is) |
+//! | `STEPGRAPH_DUMP` | a folder: graphs, plans and machine code are written there as text |
+//! | `STEPGRAPH_DISPATCH` | `loop`: the interpreting dispatcher instead of the compiled one |
+//! | `STEPGRAPH_LOG` | filter of the log that the examples print |
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// Values read once, at first use.
+#[derive(Debug, Default, Clone)]
+pub struct Config {
+    pub threads: Option<usize>,
+    pub isa: Option<String>,
+    pub dump: Option<PathBuf>,
+    pub dispatch_loop: bool,
+    pub log: Option<String>,
+}
+
+/// The process's configuration.
+pub fn config() -> &'static Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    CONFIG.get_or_init(|| {
+        let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+        Config {
+            threads: var("STEPGRAPH_THREADS").and_then(|v| v.parse().ok()).filter(|&n| n > 0),
+            isa: var("STEPGRAPH_ISA"),
+            dump: var("STEPGRAPH_DUMP").map(PathBuf::from),
+            dispatch_loop: var("STEPGRAPH_DISPATCH").is_some_and(|v| v == "loop"),
+            log: var("STEPGRAPH_LOG"),
+        }
+    })
+}

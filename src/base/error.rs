@@ -1,0 +1,148 @@
+//! The one error type of the crate.
+//!
+//! Every message says what was expected, what was given and what to do; [`Error::at`] adds
+//! the user's `file:line`. The error is one pointer wide, so `Result<Tensor>` stays 16 bytes.
+
+use crate::base::dtype::DType;
+use crate::base::location::Loc;
+
+/// The crate's result type.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, and where.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    loc: Loc,
+}
+
+/// The kinds of [`Error`].
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Operand shapes or axes that do not fit the op.
+    #[error("{op}: expected {expected}, got {given}")]
+    Shape { op: &'static str, expected: String, given: String },
+    /// An operand dtype that the op does not take.
+    #[error("{op}: expected {expected}, got {given}; cast with `.to_dtype(…)`")]
+    DType { op: &'static str, expected: String, given: DType },
+    /// An argument out of its range (an index, a probability, an axis).
+    #[error("{op}: expected {expected}, got {given}")]
+    Argument { op: &'static str, expected: String, given: String },
+    /// Operands on different devices.
+    #[error("{op}: operands are on {left} and {right}; move one with `.to_device(…)`")]
+    Device { op: &'static str, left: String, right: String },
+    /// The device cannot do it.
+    #[error("{op} is not supported on {device}: {detail}")]
+    Unsupported { op: String, device: String, detail: String },
+    /// Memory ran out.
+    #[error("out of memory: needed {need} bytes with {live} bytes live and a limit of {limit}; free tensors or raise the limit, then call the step again")]
+    OutOfMemory { need: usize, live: usize, limit: usize },
+    /// A kernel or dispatch could not be compiled.
+    #[error("compiling {kernel} failed: {log}")]
+    Compile { kernel: String, log: String },
+    /// A driver call failed.
+    #[error("driver call {call} failed with {code}")]
+    Driver { call: String, code: String },
+    /// A pending value of a step was used where it cannot be: on another thread before the step ended.
+    #[error("a value made inside a step at {made} was used on another thread before the step ended; read it after `Step::run` returns, or send its values with `to_vec`")]
+    LeakedValue { made: Loc },
+    /// A value whose computation failed.
+    #[error("the value made at {made} was never computed, since its step failed: {cause}; run the step again")]
+    Failed { made: Loc, cause: String },
+    /// `backward` where there is no tape.
+    #[error("backward: {detail}")]
+    Backward { detail: String },
+    /// A step could not be frozen, or a frozen one not replayed.
+    #[error("freeze: {detail}")]
+    Freeze { detail: String },
+    /// An index was out of range when a kernel ran (found on the device).
+    #[error("{op}: an index was out of range for an axis of length {len}; the result holds clamped reads and the step's `Var` writes were dropped")]
+    Index { op: String, len: usize },
+    /// Text form that does not parse.
+    #[error("parse error in line {line}: {detail}")]
+    Parse { line: usize, detail: String },
+    /// Input or output of files.
+    #[error("{path}: {detail}")]
+    Io { path: String, detail: String },
+    /// An invariant of the library did not hold; please report it.
+    #[error("bug in {pass}: {detail}; please report it with the output of STEPGRAPH_DUMP")]
+    Bug { pass: String, detail: String },
+}
+
+impl Error {
+    /// An error of `kind`, its place unknown as yet.
+    pub fn new(kind: ErrorKind) -> Error {
+        Error(Box::new(Inner { kind, loc: Loc::NONE }))
+    }
+
+    /// [`ErrorKind::Shape`].
+    pub fn shape(op: &'static str, expected: impl Into<String>, given: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Shape { op, expected: expected.into(), given: given.into() })
+    }
+
+    /// [`ErrorKind::DType`].
+    pub fn dtype(op: &'static str, expected: impl Into<String>, given: DType) -> Error {
+        Error::new(ErrorKind::DType { op, expected: expected.into(), given })
+    }
+
+    /// [`ErrorKind::Argument`].
+    pub fn argument(op: &'static str, expected: impl Into<String>, given: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Argument { op, expected: expected.into(), given: given.into() })
+    }
+
+    /// [`ErrorKind::Bug`].
+    pub fn bug(pass: impl Into<String>, detail: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Bug { pass: pass.into(), detail: detail.into() })
+    }
+
+    /// The same error at `loc`, unless it has a place already.
+    pub fn at(mut self, loc: Loc) -> Error {
+        if self.0.loc == Loc::NONE {
+            self.0.loc = loc;
+        }
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// The user's line it happened at.
+    pub fn loc(&self) -> Loc {
+        self.0.loc
+    }
+}
+
+impl Clone for Error {
+    fn clone(&self) -> Error {
+        Error(Box::new(Inner { kind: self.0.kind.clone(), loc: self.0.loc }))
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Error {
+        Error::new(kind)
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0.kind)?;
+        if self.0.loc != Loc::NONE {
+            write!(f, " (at {})", self.0.loc)?;
+        }
+        Ok(())
+    }
+}
+
+/// `Debug` is `Display`, so that `main() -> Result<()>` prints a readable message.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl std::error::Error for Error {}

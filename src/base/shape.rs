@@ -1,0 +1,169 @@
+//! Logical shapes: axis lengths, outermost first, stored inline.
+
+use crate::base::error::{Error, Result};
+
+/// The most axes a tensor can have.
+pub const MAX_RANK: usize = 8;
+
+/// The lengths of a tensor's axes, outermost first; at most [`MAX_RANK`] of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    dims: [usize; MAX_RANK],
+    rank: u8,
+}
+
+impl Shape {
+    /// The shape of a 0-d tensor (one element).
+    pub const SCALAR: Shape = Shape { dims: [0; MAX_RANK], rank: 0 };
+
+    /// A shape from axis lengths; an error beyond [`MAX_RANK`] axes or 2^62 elements.
+    pub fn new(dims: &[usize]) -> Result<Shape> {
+        if dims.len() > MAX_RANK {
+            return Err(Error::shape("shape", format!("at most {MAX_RANK} axes"), format!("{dims:?}")));
+        }
+        // Zero-length axes make the product small, but strides still need the other lengths to fit.
+        let product = dims.iter().try_fold(1usize, |p, &d| p.checked_mul(d.max(1)).filter(|&p| p <= 1 << 62));
+        if product.is_none() {
+            return Err(Error::shape("shape", "at most 2^62 elements", format!("{dims:?}")));
+        }
+        let mut s = Shape { dims: [0; MAX_RANK], rank: dims.len() as u8 };
+        s.dims[..dims.len()].copy_from_slice(dims);
+        Ok(s)
+    }
+
+    /// Axis lengths, outermost first.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank as usize]
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.rank as usize
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.dims().iter().product()
+    }
+
+    /// Row-major (C order) strides in elements.
+    pub fn strides(&self) -> [isize; MAX_RANK] {
+        let mut out = [0; MAX_RANK];
+        let mut step = 1usize;
+        for a in (0..self.rank()).rev() {
+            out[a] = step as isize;
+            step *= self.dims[a].max(1);
+        }
+        out
+    }
+
+    /// The shape both broadcast to (trailing axes aligned, length 1 stretches), NumPy's rule.
+    pub fn broadcast(&self, other: &Shape) -> Option<Shape> {
+        let rank = self.rank().max(other.rank());
+        let mut out = Shape { dims: [0; MAX_RANK], rank: rank as u8 };
+        for i in 0..rank {
+            let a = if i < self.rank() { self.dims[self.rank() - 1 - i] } else { 1 };
+            let b = if i < other.rank() { other.dims[other.rank() - 1 - i] } else { 1 };
+            out.dims[rank - 1 - i] = match (a, b) {
+                (a, b) if a == b => a,
+                (1, b) => b,
+                (a, 1) => a,
+                _ => return None,
+            };
+        }
+        Some(out)
+    }
+
+    /// The shape without the axes in `mask` (bit `a` set: axis `a` is dropped), or with them as length 1.
+    pub fn reduce(&self, mask: u8, keepdim: bool) -> Shape {
+        let mut out = Shape { dims: [0; MAX_RANK], rank: 0 };
+        for (a, &d) in self.dims().iter().enumerate() {
+            let reduced = mask >> a & 1 == 1;
+            if reduced && !keepdim {
+                continue;
+            }
+            out.dims[out.rank as usize] = if reduced { 1 } else { d };
+            out.rank += 1;
+        }
+        out
+    }
+}
+
+impl std::ops::Index<usize> for Shape {
+    type Output = usize;
+    fn index(&self, axis: usize) -> &usize {
+        &self.dims()[axis]
+    }
+}
+
+/// Prints as `[32,784]`.
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[")?;
+        for (i, d) in self.dims().iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{d}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl std::fmt::Debug for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// What the tensor constructors accept as a shape: arrays, slices, `()`, one length.
+pub trait IntoShape {
+    /// The shape, or the error of [`Shape::new`].
+    fn into_shape(self) -> Result<Shape>;
+}
+
+impl IntoShape for Shape {
+    fn into_shape(self) -> Result<Shape> {
+        Ok(self)
+    }
+}
+impl IntoShape for &[usize] {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(self)
+    }
+}
+impl IntoShape for &Vec<usize> {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(self)
+    }
+}
+impl IntoShape for Vec<usize> {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(&self)
+    }
+}
+impl<const N: usize> IntoShape for [usize; N] {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(&self)
+    }
+}
+impl<const N: usize> IntoShape for &[usize; N] {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(self)
+    }
+}
+impl IntoShape for usize {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(&[self])
+    }
+}
+impl IntoShape for () {
+    fn into_shape(self) -> Result<Shape> {
+        Ok(Shape::SCALAR)
+    }
+}
+impl IntoShape for (usize, usize) {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(&[self.0, self.1])
+    }
+}

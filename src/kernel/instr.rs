@@ -1,0 +1,251 @@
+//! The scalar instructions of a kernel body: one row each.
+//!
+//! A row gives the name in the text form, operand and result types, and the reference
+//! meaning as a Rust expression; [`Instr::eval`] and every table below derive from it.
+//! A backend adds one arm per instruction. All f32 arithmetic is IEEE 754 binary32, round to
+//! nearest even, denormals kept, no contraction. Bits of NaN results are not promised.
+
+use crate::base::DType;
+
+/// The type of a value inside a kernel (a lane).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ty {
+    /// binary32.
+    F32,
+    /// 32 bits, for bit tricks and Philox; signedness is the instruction's.
+    U32,
+    /// Two's complement 64-bit.
+    I64,
+    /// A truth value.
+    Bool,
+}
+
+impl Ty {
+    /// The lane type that elements of `dtype` load as.
+    pub fn of(dtype: DType) -> Ty {
+        match dtype {
+            DType::F32 => Ty::F32,
+            DType::I64 => Ty::I64,
+            DType::Bool => Ty::Bool,
+        }
+    }
+
+    /// The name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ty::F32 => "f32",
+            Ty::U32 => "u32",
+            Ty::I64 => "i64",
+            Ty::Bool => "bool",
+        }
+    }
+
+    /// The type called `name`.
+    pub fn from_name(name: &str) -> Option<Ty> {
+        [Ty::F32, Ty::U32, Ty::I64, Ty::Bool].into_iter().find(|t| t.name() == name)
+    }
+}
+
+/// Reading and writing a lane as the low bits of a `u64` (the interpreter's register).
+trait Lane: Sized {
+    fn get(bits: u64) -> Self;
+    fn put(self) -> u64;
+}
+impl Lane for f32 {
+    fn get(bits: u64) -> f32 {
+        f32::from_bits(bits as u32)
+    }
+    fn put(self) -> u64 {
+        self.to_bits() as u64
+    }
+}
+impl Lane for u32 {
+    fn get(bits: u64) -> u32 {
+        bits as u32
+    }
+    fn put(self) -> u64 {
+        self as u64
+    }
+}
+impl Lane for i64 {
+    fn get(bits: u64) -> i64 {
+        bits as i64
+    }
+    fn put(self) -> u64 {
+        self as u64
+    }
+}
+impl Lane for bool {
+    fn get(bits: u64) -> bool {
+        bits != 0
+    }
+    fn put(self) -> u64 {
+        self as u64
+    }
+}
+
+macro_rules! rust_type {
+    (F32) => { f32 };
+    (U32) => { u32 };
+    (I64) => { i64 };
+    (Bool) => { bool };
+}
+
+macro_rules! instructions {
+    ($($(#[$doc:meta])* $name:ident $text:literal ($($arg:ident: $at:ident),*) -> $rt:ident = $body:expr;)*) => {
+        /// A scalar instruction. See the module's table for operands and meaning.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Instr { $($(#[$doc])* $name,)* }
+
+        impl Instr {
+            /// Every instruction, in table order.
+            pub const ALL: &'static [Instr] = &[$(Instr::$name),*];
+
+            /// The name in the text form.
+            pub fn name(self) -> &'static str {
+                match self { $(Instr::$name => $text,)* }
+            }
+
+            /// Operand types.
+            pub fn operands(self) -> &'static [Ty] {
+                match self { $(Instr::$name => &[$(Ty::$at),*],)* }
+            }
+
+            /// Result type.
+            pub fn result(self) -> Ty {
+                match self { $(Instr::$name => Ty::$rt,)* }
+            }
+
+            /// The reference meaning, on lanes kept in the low bits of `u64`s.
+            /// `args` has at least as many entries as the instruction has operands.
+            pub fn eval(self, args: &[u64]) -> u64 {
+                match self { $(Instr::$name => {
+                    let mut _it = args.iter();
+                    $(let $arg: rust_type!($at) = Lane::get(_it.next().copied().unwrap_or(0));)*
+                    let r: rust_type!($rt) = $body;
+                    Lane::put(r)
+                })* }
+            }
+        }
+    };
+}
+
+instructions! {
+    // f32 arithmetic
+    Add "add" (a: F32, b: F32) -> F32 = a + b;
+    Sub "sub" (a: F32, b: F32) -> F32 = a - b;
+    Mul "mul" (a: F32, b: F32) -> F32 = a * b;
+    Div "div" (a: F32, b: F32) -> F32 = a / b;
+    /// Fused multiply-add, one rounding.
+    Fma "fma" (a: F32, b: F32, c: F32) -> F32 = a.mul_add(b, c);
+    /// Flips the sign bit, of NaN too.
+    Neg "neg" (a: F32) -> F32 = f32::from_bits(a.to_bits() ^ 0x8000_0000);
+    /// Clears the sign bit.
+    Abs "abs" (a: F32) -> F32 = f32::from_bits(a.to_bits() & 0x7fff_ffff);
+    Sqrt "sqrt" (a: F32) -> F32 = a.sqrt();
+    /// IEEE 754-2019 minimum: NaN if either is NaN; -0 is below +0.
+    Min "min" (a: F32, b: F32) -> F32 = minimum(a, b);
+    /// IEEE 754-2019 maximum: NaN if either is NaN; +0 is above -0.
+    Max "max" (a: F32, b: F32) -> F32 = -minimum(-a, -b);
+    Floor "floor" (a: F32) -> F32 = a.floor();
+    Ceil "ceil" (a: F32) -> F32 = a.ceil();
+    Trunc "trunc" (a: F32) -> F32 = a.trunc();
+    /// To the nearest integer, ties to even.
+    Round "round" (a: F32) -> F32 = a.round_ties_even();
+    // f32 comparisons; false with NaN, except `ne`
+    Eq "eq" (a: F32, b: F32) -> Bool = a == b;
+    Ne "ne" (a: F32, b: F32) -> Bool = a != b;
+    Lt "lt" (a: F32, b: F32) -> Bool = a < b;
+    Le "le" (a: F32, b: F32) -> Bool = a <= b;
+    // 32-bit integers
+    UAdd "uadd" (a: U32, b: U32) -> U32 = a.wrapping_add(b);
+    USub "usub" (a: U32, b: U32) -> U32 = a.wrapping_sub(b);
+    UMul "umul" (a: U32, b: U32) -> U32 = a.wrapping_mul(b);
+    /// High half of the unsigned 64-bit product.
+    UMulHi "umulhi" (a: U32, b: U32) -> U32 = ((a as u64 * b as u64) >> 32) as u32;
+    UAnd "uand" (a: U32, b: U32) -> U32 = a & b;
+    UOr "uor" (a: U32, b: U32) -> U32 = a | b;
+    UXor "uxor" (a: U32, b: U32) -> U32 = a ^ b;
+    /// Left shift; 0 from a count of 32 up.
+    UShl "ushl" (a: U32, b: U32) -> U32 = a.checked_shl(b).unwrap_or(0);
+    /// Logical right shift; 0 from a count of 32 up.
+    UShr "ushr" (a: U32, b: U32) -> U32 = a.checked_shr(b).unwrap_or(0);
+    /// Arithmetic right shift; the sign from a count of 32 up.
+    IShr "ishr" (a: U32, b: U32) -> U32 = ((a as i32) >> b.min(31)) as u32;
+    UEq "ueq" (a: U32, b: U32) -> Bool = a == b;
+    /// Unsigned less-than.
+    ULt "ult" (a: U32, b: U32) -> Bool = a < b;
+    /// Signed less-than.
+    ILt "ilt" (a: U32, b: U32) -> Bool = (a as i32) < (b as i32);
+    // 64-bit integers; arithmetic wraps
+    LAdd "ladd" (a: I64, b: I64) -> I64 = a.wrapping_add(b);
+    LSub "lsub" (a: I64, b: I64) -> I64 = a.wrapping_sub(b);
+    LMul "lmul" (a: I64, b: I64) -> I64 = a.wrapping_mul(b);
+    /// Quotient rounded towards zero; 0 for a zero divisor; MIN / -1 wraps.
+    LDiv "ldiv" (a: I64, b: I64) -> I64 = if b == 0 { 0 } else { a.wrapping_div(b) };
+    /// Remainder with the dividend's sign; 0 for a zero divisor.
+    LRem "lrem" (a: I64, b: I64) -> I64 = if b == 0 { 0 } else { a.wrapping_rem(b) };
+    LNeg "lneg" (a: I64) -> I64 = a.wrapping_neg();
+    LMin "lmin" (a: I64, b: I64) -> I64 = a.min(b);
+    LMax "lmax" (a: I64, b: I64) -> I64 = a.max(b);
+    LAnd "land" (a: I64, b: I64) -> I64 = a & b;
+    LOr "lor" (a: I64, b: I64) -> I64 = a | b;
+    LXor "lxor" (a: I64, b: I64) -> I64 = a ^ b;
+    LShl "lshl" (a: I64, b: I64) -> I64 = if (0..64).contains(&b) { a << b } else { 0 };
+    /// Arithmetic right shift; the sign for counts outside 0..64.
+    LShr "lshr" (a: I64, b: I64) -> I64 = if (0..64).contains(&b) { a >> b } else { a >> 63 };
+    LEq "leq" (a: I64, b: I64) -> Bool = a == b;
+    LLt "llt" (a: I64, b: I64) -> Bool = a < b;
+    // truth values
+    And "and" (a: Bool, b: Bool) -> Bool = a & b;
+    Or "or" (a: Bool, b: Bool) -> Bool = a | b;
+    Xor "xor" (a: Bool, b: Bool) -> Bool = a ^ b;
+    Not "not" (a: Bool) -> Bool = !a;
+    // selection: the first operand chooses the second (true) or the third
+    Select "select" (c: Bool, a: F32, b: F32) -> F32 = if c { a } else { b };
+    USelect "uselect" (c: Bool, a: U32, b: U32) -> U32 = if c { a } else { b };
+    LSelect "lselect" (c: Bool, a: I64, b: I64) -> I64 = if c { a } else { b };
+    BSelect "bselect" (c: Bool, a: Bool, b: Bool) -> Bool = if c { a } else { b };
+    // conversions
+    /// The bits of an f32.
+    Bits "bits" (a: F32) -> U32 = a.to_bits();
+    /// The f32 with these bits.
+    FromBits "from_bits" (a: U32) -> F32 = f32::from_bits(a);
+    /// Signed 32-bit to f32, to nearest.
+    IToF "itof" (a: U32) -> F32 = a as i32 as f32;
+    /// Unsigned 32-bit to f32, to nearest.
+    UToF "utof" (a: U32) -> F32 = a as f32;
+    /// f32 to signed 32-bit, towards zero, saturating, NaN to 0.
+    FToI "ftoi" (a: F32) -> U32 = a as i32 as u32;
+    /// i64 to f32, to nearest.
+    LToF "ltof" (a: I64) -> F32 = a as f32;
+    /// f32 to i64, towards zero, saturating, NaN to 0.
+    FToL "ftol" (a: F32) -> I64 = a as i64;
+    /// Low 32 bits.
+    LToU "ltou" (a: I64) -> U32 = a as u32;
+    /// Zero-extended.
+    UToL "utol" (a: U32) -> I64 = a as i64;
+    /// 1 or 0.
+    BToU "btou" (a: Bool) -> U32 = a as u32;
+}
+
+fn minimum(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() {
+        f32::NAN
+    } else if a == b {
+        // Only zeros compare equal with different bits: the sign of either makes it -0.
+        f32::from_bits(a.to_bits() | b.to_bits())
+    } else if a < b {
+        a
+    } else {
+        b
+    }
+}
+
+impl Instr {
+    /// The instruction called `name` in the text form.
+    pub fn from_name(name: &str) -> Option<Instr> {
+        Instr::ALL.iter().copied().find(|i| i.name() == name)
+    }
+}

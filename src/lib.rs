@@ -1,0 +1,6 @@
+//! stepgraph: record one run of an eager training step, fuse it, compile it, replay it in one launch.
+
+#![deny(unsafe_code)]
+
+pub mod base;
+pub mod kernel;
