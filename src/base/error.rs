@@ -37,7 +37,9 @@ pub enum ErrorKind {
     #[error("{op} is not supported on {device}: {detail}")]
     Unsupported { op: String, device: String, detail: String },
     /// Memory ran out.
-    #[error("out of memory: needed {need} bytes with {live} bytes live and a limit of {limit}; free tensors or raise the limit, then call the step again")]
+    #[error(
+        "out of memory: needed {need} bytes with {live} bytes live and a limit of {limit}; free tensors or raise the limit, then call the step again"
+    )]
     OutOfMemory { need: usize, live: usize, limit: usize },
     /// A kernel or dispatch could not be compiled.
     #[error("compiling {kernel} failed: {log}")]
@@ -46,7 +48,9 @@ pub enum ErrorKind {
     #[error("driver call {call} failed with {code}")]
     Driver { call: String, code: String },
     /// A pending value of a step was used where it cannot be: on another thread before the step ended.
-    #[error("a value made inside a step at {made} was used on another thread before the step ended; read it after `Step::run` returns, or send its values with `to_vec`")]
+    #[error(
+        "a value made inside a step at {made} was used on another thread before the step ended; read it after `Step::run` returns, or send its values with `to_vec`"
+    )]
     LeakedValue { made: Loc },
     /// A value whose computation failed.
     #[error("the value made at {made} was never computed, since its step failed: {cause}; run the step again")]
@@ -58,7 +62,9 @@ pub enum ErrorKind {
     #[error("freeze: {detail}")]
     Freeze { detail: String },
     /// An index was out of range when a kernel ran (found on the device).
-    #[error("{op}: an index was out of range for an axis of length {len}; the result holds clamped reads and the step's `Var` writes were dropped")]
+    #[error(
+        "{op}: an index was out of range for an axis of length {len}; the result holds clamped reads and the step's `Var` writes were dropped"
+    )]
     Index { op: String, len: usize },
     /// Text form that does not parse.
     #[error("parse error in line {line}: {detail}")]

@@ -85,10 +85,18 @@ impl Lane for bool {
 }
 
 macro_rules! rust_type {
-    (F32) => { f32 };
-    (U32) => { u32 };
-    (I64) => { i64 };
-    (Bool) => { bool };
+    (F32) => {
+        f32
+    };
+    (U32) => {
+        u32
+    };
+    (I64) => {
+        i64
+    };
+    (Bool) => {
+        bool
+    };
 }
 
 macro_rules! instructions {
