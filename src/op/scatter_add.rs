@@ -30,8 +30,7 @@ impl ScatterAdd {
     pub fn call(&self, index: &Layout, src: &Layout) -> Option<Library> {
         let axis = self.axis as usize;
         let dims = src.shape.dims();
-        let (outer, count, inner) =
-            (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product());
+        let (outer, count, inner) = (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product());
         let strides = |l: &Layout| -> Option<[i64; 3]> {
             let flat = l.reshape(Shape::new(&[outer, count, inner]).ok()?)?;
             Some([0, 1, 2].map(|a| flat.strides[a] as i64))
@@ -58,7 +57,11 @@ impl Rules for ScatterAdd {
         let shape = self.result_shape(index.shape)?;
         check_index(self.name(), self.axis as usize, index, shape)?;
         if src.shape != index.shape {
-            return Err(Error::shape(self.name(), format!("a source of the index's shape {}", index.shape), src.shape.to_string()));
+            return Err(Error::shape(
+                self.name(),
+                format!("a source of the index's shape {}", index.shape),
+                src.shape.to_string(),
+            ));
         }
         if src.dtype != DType::F32 {
             return Err(Error::dtype(self.name(), "an f32 source", src.dtype));
