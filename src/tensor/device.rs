@@ -53,7 +53,7 @@ impl Device {
     ///
     /// Errors: an instruction set that this machine lacks.
     pub fn cpu_with(options: &CpuOptions) -> Result<Device> {
-        let isa = options.isa.as_deref().map(Isa::from_name).transpose()?;
+        let isa = options.isa.as_deref().map(isa_named).transpose()?;
         let options = cpu::Options { threads: options.threads, isa, memory_limit: options.memory_limit, ..Default::default() };
         Ok(Device::with_backend(CpuBackend::new(options)?))
     }
@@ -109,6 +109,15 @@ impl Device {
         }
         self.0.flagged.store(false, Relaxed);
         self.0.flag.lock().take().map_or(Ok(()), Err)
+    }
+}
+
+fn isa_named(name: &str) -> Result<Isa> {
+    match name {
+        "avx512" => Ok(Isa::Avx512),
+        "avx2" => Ok(Isa::Avx2),
+        "portable" => Ok(Isa::Portable),
+        other => Err(Error::argument("cpu_with", "an instruction set `avx512`, `avx2` or `portable`", other)),
     }
 }
 
