@@ -3,4 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod base;
+pub mod ir;
 pub mod kernel;
+pub mod op;
+pub mod plan;
