@@ -3,5 +3,8 @@
 #![deny(unsafe_code)]
 
 pub mod base;
+pub mod ir;
 pub mod kernel;
+pub mod op;
+pub mod pass;
 pub mod plan;

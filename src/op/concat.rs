@@ -67,8 +67,7 @@ impl Rules for Concat {
         for (i, &v) in operands.iter().enumerate() {
             let ty = g.ty(v);
             let len = ty.shape[self.axis as usize];
-            let slice =
-                Op::Slice { axis: self.axis, start: Scalar::i64(start as i64).constant(), len, step: 1 };
+            let slice = Op::Slice { axis: self.axis, start: Scalar::i64(start as i64).constant(), len, step: 1 };
             let wanted = g.needs(i) && ty.dtype.is_float();
             out.push(if wanted { Some(g.emit(slice, &[grad])?) } else { None });
             start += len;

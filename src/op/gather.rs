@@ -65,9 +65,7 @@ impl Rules for Gather {
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
         let result = self.infer(&host::types(operands))?;
         let (x, index) = (&operands[0], &operands[1]);
-        let at = named(index, self.axis as usize, x.shape);
-        let data = host::each!(&x.data, v => at.iter().map(|&p| v[p]).collect());
-        Ok(HostValue::new(result.shape, data))
+        Ok(host::pick(x, &named(index, self.axis as usize, x.shape), result.shape))
     }
 
     fn flops(&self, _: &[Type], _: Type) -> u64 {

@@ -15,7 +15,6 @@ macro_rules! each {
         }
     };
 }
-pub(super) use each;
 
 /// The dtype a value stands for.
 pub fn dtype(v: &HostValue) -> DType {
@@ -47,8 +46,12 @@ pub fn positions(layout: &Layout) -> Vec<usize> {
 
 /// The elements of a view of `v`.
 pub fn view(v: &HostValue, layout: &Layout) -> HostValue {
-    let at = positions(layout);
-    HostValue::new(layout.shape, each!(&v.data, x => at.iter().map(|&p| x[p]).collect()))
+    pick(v, &positions(layout), layout.shape)
+}
+
+/// The elements at `positions`, as `shape`.
+pub fn pick(v: &HostValue, positions: &[usize], shape: Shape) -> HostValue {
+    HostValue::new(shape, each!(&v.data, x => positions.iter().map(|&p| x[p]).collect()))
 }
 
 /// Zeros (false) of the kind of `like`.

@@ -133,7 +133,8 @@ impl Expr {
         let (mut quotient, mut remainder) =
             (Expr::constant(self.offset.div_euclid(len)), Expr::constant(self.offset.rem_euclid(len)));
         for &(axis, stride) in &self.terms {
-            let (part, stride) = if stride % len == 0 { (&mut quotient, stride / len) } else { (&mut remainder, stride) };
+            let (part, stride) =
+                if stride % len == 0 { (&mut quotient, stride / len) } else { (&mut remainder, stride) };
             part.add_term(axis, stride);
         }
         for &d in &self.dynamic {

@@ -159,9 +159,10 @@ impl Rules for Matmul {
             host::positions(&l)
         });
         // (position in a, position in b) of the k products of each result element.
-        let elements = starts[0].iter().zip(&starts[1]).flat_map(move |(&pa, &pb)| {
-            (0..m).flat_map(move |i| (0..n).map(move |j| (pa + i * k, pb + j)))
-        });
+        let elements = starts[0]
+            .iter()
+            .zip(&starts[1])
+            .flat_map(move |(&pa, &pb)| (0..m).flat_map(move |i| (0..n).map(move |j| (pa + i * k, pb + j))));
         let data = if host::is_double(operands) {
             let (a, b) = (a.data.to_f64(), b.data.to_f64());
             HostData::F64(elements.map(|(pa, pb)| (0..k).map(|l| a[pa + l] * b[pb + l * n]).sum()).collect())
@@ -194,9 +195,8 @@ impl Rules for Matmul {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, operands: &[Type], result: Type) -> Option<Library> {
-        let [a, b] = [operands.first()?, operands.get(1)?].map(|t| Layout::contiguous(t.shape));
-        Some(Matmul::call(&a, &b, &Layout::contiguous(result.shape)))
+    fn library(&self, operands: &[Layout], result: &Layout) -> Option<Library> {
+        Some(Matmul::call(operands.first()?, operands.get(1)?, result))
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {

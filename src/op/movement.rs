@@ -256,9 +256,7 @@ impl Rules for Slice {
 
     fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
         let Slice { axis, start, step, .. } = *self;
-        gradient(g, |g, grad, ty| {
-            g.emit(Op::Unslice { axis, start, len: ty.shape[axis as usize], step }, &[grad])
-        })
+        gradient(g, |g, grad, ty| g.emit(Op::Unslice { axis, start, len: ty.shape[axis as usize], step }, &[grad]))
     }
 
     fn lower(&self, cx: &mut dyn Lowering, _: Type, map: &IndexMap) -> Result<kernel::Val> {

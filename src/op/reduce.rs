@@ -137,7 +137,8 @@ impl Rules for Reduce {
             return Ok(smallvec![None]);
         }
         let kept = ty.shape.reduce(self.axes, true);
-        let keep = |g: &mut Grad<'_>, v: Val| if self.keepdim { Ok(v) } else { g.emit(Op::Reshape { shape: kept }, &[v]) };
+        let keep =
+            |g: &mut Grad<'_>, v: Val| if self.keepdim { Ok(v) } else { g.emit(Op::Reshape { shape: kept }, &[v]) };
         let grad = keep(g, grad)?;
         if self.kind == ReduceKind::Sum {
             return Ok(smallvec![Some(g.emit(Op::Expand { shape: ty.shape }, &[grad])?)]);

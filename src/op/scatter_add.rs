@@ -30,8 +30,7 @@ impl ScatterAdd {
     pub fn call(&self, index: &Layout, src: &Layout) -> Option<Library> {
         let axis = self.axis as usize;
         let dims = src.shape.dims();
-        let (outer, count, inner) =
-            (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product());
+        let (outer, count, inner) = (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product());
         let strides = |l: &Layout| -> Option<[i64; 3]> {
             let flat = l.reshape(Shape::new(&[outer, count, inner]).ok()?)?;
             Some([0, 1, 2].map(|a| flat.strides[a] as i64))
@@ -58,7 +57,11 @@ impl Rules for ScatterAdd {
         let shape = self.result_shape(index.shape)?;
         check_index(self.name(), self.axis as usize, index, shape)?;
         if src.shape != index.shape {
-            return Err(Error::shape(self.name(), format!("a source of the index's shape {}", index.shape), src.shape.to_string()));
+            return Err(Error::shape(
+                self.name(),
+                format!("a source of the index's shape {}", index.shape),
+                src.shape.to_string(),
+            ));
         }
         if src.dtype != DType::F32 {
             return Err(Error::dtype(self.name(), "an f32 source", src.dtype));
@@ -100,8 +103,10 @@ impl Rules for ScatterAdd {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, operands: &[Type], _: Type) -> Option<Library> {
-        self.call(&Layout::contiguous(operands[0].shape), &Layout::contiguous(operands[1].shape))
+    fn library(&self, operands: &[Layout], _: &Layout) -> Option<Library> {
+        let [index, src] = operands else { return None };
+        // The call has no offsets.
+        if index.offset == 0 && src.offset == 0 { self.call(index, src) } else { None }
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {
