@@ -17,43 +17,48 @@ impl<'a> Cursor<'a> {
         Cursor { text, at: 0 }
     }
 
-    /// An error at this place.
+    /// An error at the end of what was read.
     pub fn error(&self, detail: impl Into<String>) -> Error {
-        let line = 1 + self.text[..self.at].bytes().filter(|&b| b == b'\n').count();
-        ErrorKind::Parse { line, detail: detail.into() }.into()
+        self.error_at(self.at, detail.into())
     }
 
-    /// Passes over blanks and comments; gives what follows.
-    fn rest(&mut self) -> &'a str {
-        loop {
-            let rest = self.text[self.at..].trim_start();
-            self.at = self.text.len() - rest.len();
-            if !rest.starts_with(';') {
-                return rest;
-            }
-            self.at += rest.find('\n').unwrap_or(rest.len());
+    fn error_at(&self, at: usize, detail: String) -> Error {
+        let line = 1 + self.text[..at].bytes().filter(|&b| b == b'\n').count();
+        ErrorKind::Parse { line, detail }.into()
+    }
+
+    /// What follows, without blanks and comments before it.
+    fn rest(&self) -> &'a str {
+        let mut rest = self.text[self.at..].trim_start();
+        while rest.starts_with(';') {
+            rest = rest[rest.find('\n').unwrap_or(rest.len())..].trim_start();
         }
+        rest
+    }
+
+    /// Passes the first `len` bytes of `rest`.
+    fn pass(&mut self, rest: &'a str, len: usize) -> &'a str {
+        self.at = self.text.len() - rest.len() + len;
+        &rest[..len]
     }
 
     /// Whether nothing is left.
-    pub fn at_end(&mut self) -> bool {
+    pub fn at_end(&self) -> bool {
         self.rest().is_empty()
     }
 
     /// Whether `token` is next.
-    pub fn sees(&mut self, token: &str) -> bool {
-        let rest = self.rest();
+    pub fn sees(&self, token: &str) -> bool {
         // A word ends where the word in the text ends.
-        rest.strip_prefix(token).is_some_and(|after| {
-            !token.ends_with(is_word) || !after.starts_with(is_word)
-        })
+        let whole = |after: &str| !token.ends_with(is_word) || !after.starts_with(is_word);
+        self.rest().strip_prefix(token).is_some_and(whole)
     }
 
     /// Passes `token` if it is next.
     pub fn eat(&mut self, token: &str) -> bool {
         let seen = self.sees(token);
         if seen {
-            self.at += token.len();
+            self.pass(self.rest(), token.len());
         }
         seen
     }
@@ -63,43 +68,35 @@ impl<'a> Cursor<'a> {
         if self.eat(token) { Ok(()) } else { Err(self.expected(&format!("`{token}`"))) }
     }
 
-    /// The error that something else was expected here.
-    pub fn expected(&mut self, what: &str) -> Error {
+    /// The error that something else was expected next.
+    pub fn expected(&self, what: &str) -> Error {
         let rest = self.rest();
-        let got = rest.lines().next().unwrap_or("");
-        let got: String = got.chars().take(24).collect();
+        let got: String = rest.lines().next().unwrap_or("").chars().take(24).collect();
         let got = if got.is_empty() { "the end".to_string() } else { format!("`{got}`") };
-        self.error(format!("expected {what}, got {got}"))
+        self.error_at(self.text.len() - rest.len(), format!("expected {what}, got {got}"))
     }
 
-    /// A word: letters, digits, `_`, `.` and the like.
+    /// A word: letters, digits, `_` and `.`.
     pub fn word(&mut self, what: &str) -> Result<&'a str> {
         let rest = self.rest();
-        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-        if end == 0 {
-            return Err(self.expected(what));
+        match word_len(rest) {
+            0 => Err(self.expected(what)),
+            n => Ok(self.pass(rest, n)),
         }
-        self.at += end;
-        Ok(&rest[..end])
     }
 
     /// A number, with its sign.
     pub fn number<T: std::str::FromStr>(&mut self, what: &str) -> Result<T> {
         let rest = self.rest();
-        let sign = rest.len() - rest.trim_start_matches('-').len();
-        let end = sign + rest[sign..].find(|c| !is_word(c)).unwrap_or(rest.len() - sign);
+        let sign = rest.starts_with('-') as usize;
+        let end = sign + word_len(&rest[sign..]);
         let value = rest[..end].parse().map_err(|_| self.expected(what))?;
-        self.at += end;
+        self.pass(rest, end);
         Ok(value)
     }
 
     /// `open`, items separated by commas (one may follow the last), `close`.
-    pub fn list<T>(
-        &mut self,
-        open: &str,
-        close: &str,
-        mut item: impl FnMut(&mut Self) -> Result<T>,
-    ) -> Result<Vec<T>> {
+    pub fn list<T>(&mut self, open: &str, close: &str, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         self.expect(open)?;
         let mut out = Vec::new();
         while !self.eat(close) {
@@ -114,9 +111,11 @@ impl<'a> Cursor<'a> {
 
     /// A dtype.
     pub fn dtype(&mut self) -> Result<DType> {
-        let here = self.clone();
-        let word = self.word("a dtype")?;
-        DType::from_name(word).ok_or_else(|| here.clone().expected("a dtype (bool, i64 or f32)"))
+        let rest = self.rest();
+        let word = &rest[..word_len(rest)];
+        let dtype = DType::from_name(word).ok_or_else(|| self.expected("a dtype (bool, i64 or f32)"))?;
+        self.pass(rest, word.len());
+        Ok(dtype)
     }
 
     /// A type: `f32[32,784]`.
@@ -133,7 +132,7 @@ impl<'a> Cursor<'a> {
         let inside = rest.strip_prefix('"').and_then(|r| r.split(['"', '\n']).next());
         match inside {
             Some(s) if rest[1 + s.len()..].starts_with('"') => {
-                self.at += s.len() + 2;
+                self.pass(rest, s.len() + 2);
                 Ok(s)
             }
             _ => Err(self.expected("a text in double quotes")),
@@ -142,26 +141,30 @@ impl<'a> Cursor<'a> {
 
     /// A word with the parentheses that may follow it, as one text: `sum(axes=[0,1])`.
     pub fn call(&mut self, what: &str) -> Result<&'a str> {
-        let start = self.rest();
-        self.word(what)?;
-        if self.sees("(") {
-            let rest = self.rest();
-            let end = matching(rest).ok_or_else(|| self.error("a parenthesis is not closed"))?;
-            self.at += end;
+        let rest = self.rest();
+        let word = self.word(what)?.len();
+        let open = self.rest();
+        if !open.starts_with('(') {
+            return Ok(&rest[..word]);
         }
-        Ok(&start[..self.at - (self.text.len() - start.len())])
+        let end = matching(open).ok_or_else(|| self.error("a parenthesis is not closed"))?;
+        Ok(self.pass(rest, rest.len() - open.len() + end))
     }
 
-    /// A block in braces, as the text inside them.
+    /// A block in braces, as the text with its braces.
     pub fn block(&mut self) -> Result<&'a str> {
         let rest = self.rest();
         if !rest.starts_with('{') {
             return Err(self.expected("`{`"));
         }
         let end = matching(rest).ok_or_else(|| self.error("a brace is not closed"))?;
-        self.at += end;
-        Ok(&rest[1..end - 1])
+        Ok(self.pass(rest, end))
     }
+}
+
+/// Length of the word that `text` starts with.
+fn word_len(text: &str) -> usize {
+    text.find(|c| !is_word(c)).unwrap_or(text.len())
 }
 
 fn is_word(c: char) -> bool {
@@ -170,17 +173,21 @@ fn is_word(c: char) -> bool {
 
 /// Length of the bracketed text that `text` starts with. Comments may hold any bracket.
 fn matching(text: &str) -> Option<usize> {
-    let mut depth = 0usize;
+    let mut open = Vec::new();
     let mut comment = false;
     for (i, c) in text.char_indices() {
         match c {
             '\n' => comment = false,
             ';' => comment = true,
             _ if comment => {}
-            '(' | '[' | '{' => depth += 1,
+            '(' => open.push(')'),
+            '[' => open.push(']'),
+            '{' => open.push('}'),
             ')' | ']' | '}' => {
-                depth = depth.checked_sub(1)?;
-                if depth == 0 {
+                if open.pop() != Some(c) {
+                    return None;
+                }
+                if open.is_empty() {
                     return Some(i + 1);
                 }
             }
@@ -205,7 +212,7 @@ mod tests {
         assert_eq!(c.ty().unwrap().to_string(), "f32[2,3]");
         assert_eq!(c.quoted().unwrap(), "a b");
         assert_eq!(c.call("an op").unwrap(), "sum(axes=[0,1])");
-        assert_eq!(c.block().unwrap(), " x { } ");
+        assert_eq!(c.block().unwrap(), "{ x { } }");
         assert!(c.at_end());
     }
 

@@ -127,18 +127,11 @@ fn statement(c: &mut Cursor<'_>, graph: &mut Graph, names: &mut FxHashMap<String
         ErrorKind::Parse { detail, .. } => c.error(detail.clone()),
         other => c.error(other.to_string()),
     })?;
-    // The next statement starts with a name too, but that one is followed by `:` or `=`.
     let mut operands = Vec::new();
-    while c.sees("%") {
-        let mut ahead = c.clone();
-        ahead.expect("%")?;
-        ahead.word("a name")?;
-        if operands.is_empty() && (ahead.sees(":") || ahead.sees("=")) {
-            break;
-        }
+    if c.sees("%") && !starts_statement(c.clone()) {
         operands.push(operand(c, names)?);
-        if !c.eat(",") {
-            break;
+        while c.eat(",") {
+            operands.push(operand(c, names)?);
         }
     }
     let id = graph.op(op, &operands, Loc::NONE).map_err(|e| c.error(e.kind().to_string()))?;
@@ -149,4 +142,9 @@ fn statement(c: &mut Cursor<'_>, graph: &mut Graph, names: &mut FxHashMap<String
     }
     names.insert(name.to_string(), id);
     Ok(())
+}
+
+/// Whether the name that is next is defined here, not used: an operation without operands came before.
+fn starts_statement(mut ahead: Cursor<'_>) -> bool {
+    ahead.eat("%") && ahead.word("a name").is_ok() && (ahead.sees(":") || ahead.sees("="))
 }

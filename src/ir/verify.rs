@@ -83,7 +83,11 @@ impl Graph {
                 return Err(format!("input {k} is written by output {o}, which does not exist"));
             };
             if self.node(output).ty != node.ty {
-                return Err(format!("input {k} is {}, but output {o}, which writes it, is {}", node.ty, self.node(output).ty));
+                return Err(format!(
+                    "input {k} is {}, but output {o}, which writes it, is {}",
+                    node.ty,
+                    self.node(output).ty
+                ));
             }
             if std::mem::replace(&mut written[o as usize], true) {
                 return Err(format!("output {o} writes two inputs"));
