@@ -17,6 +17,7 @@ pub mod parse;
 pub mod print;
 pub mod verify;
 
-// pub use build::Builder;
+pub use build::Builder;
 pub use instr::{Instr, Ty};
-pub use ir::{Access, Arg, Combine, Guard, Inst, Kernel, Level, Val};
+pub use ir::{Access, Arg, Combine, Dynamic, Guard, Inst, Kernel, Level, Val};
+pub use order::Order;
