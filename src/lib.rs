@@ -2,5 +2,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod backend;
 pub mod base;
 pub mod kernel;
+pub mod plan;
