@@ -4,5 +4,7 @@
 
 pub mod backend;
 pub mod base;
+pub mod ir;
 pub mod kernel;
+pub mod op;
 pub mod plan;

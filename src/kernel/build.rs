@@ -209,6 +209,7 @@ methods! {
     add Add (a, b); sub Sub (a, b); mul Mul (a, b); div Div (a, b); fma Fma (a, b, c);
     neg Neg (a); abs Abs (a); sqrt Sqrt (a); min Min (a, b); max Max (a, b);
     floor Floor (a); ceil Ceil (a); trunc Trunc (a); round Round (a);
+    scale Scale (a, n); mantissa Mantissa (a); exponent Exponent (a); sin_arg SinArg (a); cos_arg CosArg (a);
     eq Eq (a, b); ne Ne (a, b); lt Lt (a, b); le Le (a, b);
     uadd UAdd (a, b); usub USub (a, b); umul UMul (a, b); umulhi UMulHi (a, b);
     uand UAnd (a, b); uor UOr (a, b); uxor UXor (a, b);

@@ -12,6 +12,7 @@ pub mod instr;
 pub mod ir;
 pub mod library;
 pub mod math;
+pub mod meaning;
 pub mod order;
 pub mod parse;
 pub mod print;
