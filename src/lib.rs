@@ -2,5 +2,6 @@
 
 #![deny(unsafe_code)]
 
+pub mod backend;
 pub mod base;
 pub mod kernel;

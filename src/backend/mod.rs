@@ -1,0 +1,3 @@
+//! Floor 7: what runs plans.
+
+pub mod cpu;
