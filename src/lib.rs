@@ -2,6 +2,8 @@
 
 #![deny(unsafe_code)]
 
-pub mod backend;
+pub mod backend {
+    pub mod cpu;
+}
 pub mod base;
 pub mod kernel;

@@ -7,8 +7,7 @@ use crate::base::DType;
 pub enum Library {
     /// Batched matrix product; args: a, b, c (output).
     Matmul(Matmul),
-    /// Adds rows of `src` into a copy of nothing: the output starts at zero, then for `j` in order,
-    /// `out[.., index[j], ..] += src[.., j, ..]`. args: index, src, out (output).
+    /// The output starts at zero, then rows of `src` are added to it; args: index, src, out (output).
     ScatterAdd(ScatterAdd),
 }
 
@@ -40,8 +39,8 @@ pub struct Operand {
 /// Length of the k slices of the matmul rule.
 pub const MATMUL_SLICE: usize = 512;
 
-/// Scatter-add along one axis of a contiguous output of shape `[outer, len, inner]`;
-/// `src` is contiguous `[outer, count, inner]`, `index` contiguous `[count]`.
+/// Scatter-add along one axis of a contiguous output of shape `[outer, len, inner]`:
+/// `out[o, index[o, j, i], i] += src[o, j, i]`, for j in ascending order. Strides and offsets in elements.
 /// An index outside `0..len` is clamped and raises the launch's index flag.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ScatterAdd {
@@ -50,4 +49,8 @@ pub struct ScatterAdd {
     pub count: usize,
     pub len: usize,
     pub inner: usize,
+    /// Strides of the index operand (i64) along outer, j, inner; 0 where it is broadcast.
+    pub index: [i64; 3],
+    /// Strides of `src` along outer, j, inner.
+    pub src: [i64; 3],
 }

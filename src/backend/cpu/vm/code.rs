@@ -46,6 +46,8 @@ macro_rules! table {
             Neg neg [Neg]; Abs abs [Abs]; Sqrt sqrt [Sqrt]; Floor floor [Floor]; Ceil ceil [Ceil];
             Trunc trunc [Trunc]; Round round [Round]; Not not [Not]; IToF itof [IToF];
             UToF utof [UToF]; FToI ftoi [FToI]; BToU btou [BToU]; Relu relu [];
+            Mantissa mantissa [Mantissa]; Exponent exponent [Exponent]; SinArg sin_arg [SinArg];
+            CosArg cos_arg [CosArg];
         }
         both {
             AddT AddB add [Add]; MulT MulB mul [Mul]; MinT MinB min [Min]; MaxT MaxB max [Max];
@@ -55,6 +57,7 @@ macro_rules! table {
             EqT EqB eq [Eq]; NeT NeB ne [Ne]; UEqT UEqB ueq [UEq];
         }
         ordered {
+            ScaleT ScaleB ScaleTR ScaleBR scale [Scale];
             SubT SubB SubTR SubBR sub [Sub]; DivT DivB DivTR DivBR div [Div];
             LtT LtB LtTR LtBR lt [Lt]; LeT LeB LeTR LeBR le [Le];
             USubT USubB USubTR USubBR usub [USub]; UShlT UShlB UShlTR UShlBR ushl [UShl];

@@ -17,7 +17,8 @@ struct Piece<'a> {
 
 /// Calls `each` for the pieces of the `lanes` points from `first` on.
 fn pieces(group: &Few<usize>, first: usize, lanes: usize, mut each: impl FnMut(Piece<'_>)) {
-    let Some((&last, outer)) = group.split_last() else {
+    // A group without points still has the one lane of a stage.
+    let Some((&last, outer)) = group.split_last().filter(|_| group.iter().all(|&d| d > 0)) else {
         return each(Piece { lane: 0, len: lanes, at: &[] });
     };
     let mut at = [0usize; 16];

@@ -43,11 +43,16 @@ pub(super) trait Simd {
     unsafe fn btou(a: Self::V) -> Self::V;
     /// `maximum(a, +0)`.
     unsafe fn relu(a: Self::V) -> Self::V;
+    unsafe fn mantissa(a: Self::V) -> Self::V;
+    unsafe fn exponent(a: Self::V) -> Self::V;
+    unsafe fn sin_arg(a: Self::V) -> Self::V;
+    unsafe fn cos_arg(a: Self::V) -> Self::V;
 
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn scale(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
@@ -170,10 +175,11 @@ impl Simd for Portable {
     portable! {
         unary {
             neg Neg, abs Abs, sqrt Sqrt, floor Floor, ceil Ceil, trunc Trunc, round Round,
-            itof IToF, utof UToF, ftoi FToI,
+            itof IToF, utof UToF, ftoi FToI, mantissa Mantissa, exponent Exponent, sin_arg SinArg,
+            cos_arg CosArg,
         }
         binary {
-            add Add, sub Sub, mul Mul, div Div, min Min, max Max, min_const Min, max_const Max,
+            add Add, sub Sub, mul Mul, div Div, scale Scale, min Min, max Max, min_const Min, max_const Max,
             uadd UAdd, usub USub, umul UMul, umulhi UMulHi, and UAnd, or UOr, xor UXor,
             ushl UShl, ushr UShr, ishr IShr,
         }

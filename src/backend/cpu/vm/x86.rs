@@ -3,6 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::simd::Simd;
+use crate::kernel::Instr;
+use crate::kernel::meaning::{ANGLE_BOUND, INV_PI, PI, ROUNDER};
 
 /// 16 lanes.
 pub(super) struct Avx512;
@@ -33,6 +35,44 @@ unsafe fn mask16(m: __mmask16) -> __m512 {
 #[inline(always)]
 fn first16(n: isize) -> __mmask16 {
     ((1u32 << n.clamp(0, 16)) - 1) as __mmask16
+}
+
+/// `getmant` sign control: NaN for negative numbers, no sign from -0.
+const SIGN_NAN_ELSE_PLUS: i32 = _MM_MANT_SIGN_NAN | _MM_MANT_SIGN_ZERO;
+
+/// `a - q * π`, as [`crate::kernel::meaning`] has it.
+#[inline(always)]
+unsafe fn subtract_turns(a: __m512, q: __m512) -> __m512 {
+    // SAFETY: the caller has AVX-512.
+    unsafe {
+        let r = _mm512_fnmadd_ps(q, _mm512_set1_ps(PI[0]), a);
+        let r = _mm512_fnmadd_ps(q, _mm512_set1_ps(PI[1]), r);
+        _mm512_fnmadd_ps(q, _mm512_set1_ps(PI[2]), r)
+    }
+}
+
+/// `r`, but lane by lane where an angle is too large for the short reduction.
+#[inline(always)]
+unsafe fn large(a: __m512, r: __m512, instr: Instr) -> __m512 {
+    // SAFETY: the caller has AVX-512.
+    unsafe {
+        let small = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(a), _mm512_set1_ps(ANGLE_BOUND));
+        if small == 0xffff {
+            return r;
+        }
+        let mut lanes = [0f32; 16];
+        _mm512_storeu_ps(lanes.as_mut_ptr(), a);
+        patch(&mut lanes, instr);
+        _mm512_mask_loadu_ps(r, !small, lanes.as_ptr())
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn patch(lanes: &mut [f32; 16], instr: Instr) {
+    for lane in lanes {
+        *lane = f32::from_bits(instr.eval(&[lane.to_bits() as u64]) as u32);
+    }
 }
 
 macro_rules! forward {
@@ -106,6 +146,27 @@ impl Simd for Avx512 {
         btou(a) = f(_mm512_and_si512(i(a), _mm512_set1_epi32(1)));
         // `max` returns its second operand for NaN and for zeros; adding +0 turns -0 into +0.
         relu(a) = _mm512_add_ps(_mm512_max_ps(_mm512_setzero_ps(), a), _mm512_setzero_ps());
+        mantissa(a) = _mm512_getmant_ps::<_MM_MANT_NORM_P75_1P5, SIGN_NAN_ELSE_PLUS>(a);
+        exponent(a) = {
+            let e = _mm512_getexp_ps(a);
+            let m = _mm512_getmant_ps::<_MM_MANT_NORM_P75_1P5, _MM_MANT_SIGN_ZERO>(a);
+            let below = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(m, _mm512_set1_ps(1.0));
+            _mm512_mask_add_ps(e, below, e, _mm512_set1_ps(1.0))
+        };
+        scale(a, b) = _mm512_scalef_ps(a, b);
+        sin_arg(a) = {
+            let t = _mm512_fmadd_ps(a, _mm512_set1_ps(INV_PI), _mm512_set1_ps(ROUNDER));
+            let r = subtract_turns(a, _mm512_sub_ps(t, _mm512_set1_ps(ROUNDER)));
+            let r = f(_mm512_xor_si512(i(r), _mm512_slli_epi32::<31>(i(t))));
+            large(a, r, Instr::SinArg)
+        };
+        cos_arg(a) = {
+            let t = _mm512_fmadd_ps(a, _mm512_set1_ps(INV_PI), _mm512_set1_ps(-0.5));
+            let t = _mm512_add_ps(t, _mm512_set1_ps(ROUNDER));
+            let q = _mm512_add_ps(_mm512_sub_ps(t, _mm512_set1_ps(ROUNDER)), _mm512_set1_ps(0.5));
+            let sign = _mm512_slli_epi32::<31>(_mm512_xor_si512(i(t), _mm512_set1_epi32(-1)));
+            large(a, f(_mm512_xor_si512(i(subtract_turns(a, q)), sign)), Instr::CosArg)
+        };
         add(a, b) = _mm512_add_ps(a, b);
         sub(a, b) = _mm512_sub_ps(a, b);
         mul(a, b) = _mm512_mul_ps(a, b);
@@ -163,6 +224,17 @@ unsafe fn first8(n: isize) -> __m256i {
     // SAFETY: the caller has AVX2.
     unsafe {
         _mm256_cmpgt_epi32(_mm256_set1_epi32(n.clamp(0, 8) as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
+    }
+}
+
+/// By the reference meaning.
+#[inline(always)]
+unsafe fn each_lane(instr: Instr, a: __m256, b: __m256) -> __m256 {
+    // SAFETY: the caller has AVX2; both types are 32 bytes.
+    unsafe {
+        let (a, b): ([u32; 8], [u32; 8]) = (std::mem::transmute(a), std::mem::transmute(b));
+        let r: [u32; 8] = std::array::from_fn(|i| instr.eval(&[a[i] as u64, b[i] as u64]) as u32);
+        std::mem::transmute(r)
     }
 }
 
@@ -236,6 +308,11 @@ impl Simd for Avx2 {
         };
         btou(a) = f8(_mm256_srli_epi32::<31>(i8(a)));
         relu(a) = _mm256_add_ps(_mm256_max_ps(_mm256_setzero_ps(), a), _mm256_setzero_ps());
+        mantissa(a) = each_lane(Instr::Mantissa, a, a);
+        exponent(a) = each_lane(Instr::Exponent, a, a);
+        scale(a, b) = each_lane(Instr::Scale, a, b);
+        sin_arg(a) = each_lane(Instr::SinArg, a, a);
+        cos_arg(a) = each_lane(Instr::CosArg, a, a);
         add(a, b) = _mm256_add_ps(a, b);
         sub(a, b) = _mm256_sub_ps(a, b);
         mul(a, b) = _mm256_mul_ps(a, b);

@@ -1,0 +1,91 @@
+//! Elementwise ops: one row each, in `arith`, `math`, `compare` and `logic`.
+
+pub mod arith;
+pub mod compare;
+pub mod logic;
+pub mod math;
+mod rules;
+
+use crate::base::{DType, Result, Scalar};
+use crate::kernel::{self, Builder};
+use crate::op::emit::{Arg, Grad, Val};
+
+/// One elementwise operation: all that is known of it.
+pub struct Row {
+    /// Name in the text form, in reports and errors.
+    pub name: &'static str,
+    /// Number of operands (1 to 3).
+    pub arity: usize,
+    /// Which dtypes it takes and gives.
+    pub dtypes: DTypes,
+    /// One result element from the operands' elements; `dtype` is that of the data operands.
+    pub formula: fn(&mut Builder, DType, &[kernel::Val]) -> kernel::Val,
+    /// The same on doubles: the independent reference. Truth values are 0 and 1.
+    pub reference: fn(&[f64]) -> f64,
+    /// Gradient of each operand before un-broadcasting; `None`: not differentiable.
+    /// `args` are the forward operands with a scalar one in its place.
+    pub grad: Option<GradRule>,
+    /// Domain of the samples for conformance: operands are drawn from here.
+    pub domain: (f64, f64),
+}
+
+/// Gradient of operand `i`, given the forward arguments.
+pub type GradRule = fn(g: &mut Grad<'_>, args: &[Arg], i: usize) -> Result<Option<Val>>;
+
+/// The dtype rule of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DTypes {
+    /// Operands and result of one float dtype.
+    Float,
+    /// Operands and result of one numeric dtype (not bool).
+    Number,
+    /// Operands of one dtype, result bool.
+    Compare,
+    /// Operands and result bool.
+    Logic,
+    /// First operand bool, the others and the result of one dtype.
+    Select,
+}
+
+/// An elementwise op: its row, and the host scalar that stands for one operand, if any.
+#[derive(Clone, Copy)]
+pub struct Elementwise {
+    pub row: &'static Row,
+    /// (operand position, value); cast to the dtype of the other data operands.
+    pub scalar: Option<(u8, Scalar)>,
+}
+
+impl Elementwise {
+    /// `row` with tensor operands only.
+    pub fn new(row: &'static Row) -> Elementwise {
+        Elementwise { row, scalar: None }
+    }
+}
+
+impl PartialEq for Elementwise {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.row, other.row) && self.scalar == other.scalar
+    }
+}
+impl Eq for Elementwise {}
+impl std::hash::Hash for Elementwise {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        std::ptr::hash(self.row, state);
+        self.scalar.hash(state);
+    }
+}
+impl std::fmt::Debug for Elementwise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{:?}", self.row.name, self.scalar)
+    }
+}
+
+/// Every row, by family.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    arith::ROWS.iter().chain(math::ROWS).chain(compare::ROWS).chain(logic::ROWS).copied()
+}
+
+/// The row called `name`.
+pub fn row(name: &str) -> Option<&'static Row> {
+    rows().find(|r| r.name == name)
+}

@@ -1,0 +1,168 @@
+//! Floor 2: what an operation is.
+//!
+//! [`Op`] is closed. Elementwise ops are rows of one table ([`elementwise`]): name, dtype rule,
+//! formula over scalar instructions, f64 reference, gradient; everything else about them is
+//! derived. Each structural op has one file that holds all that is known of it: `infer, grad, eval, cost,
+//! lower` ([`Rules`]). Nothing outside this folder lists ops.
+//! May rely on floors 0 and 1. Guarantees: `infer` accepts exactly what `eval` and `lower` can do.
+
+pub mod cast;
+pub mod concat;
+pub mod elementwise;
+pub mod emit;
+pub mod full;
+pub mod gather;
+pub mod lowering;
+pub mod matmul;
+pub mod movement;
+pub mod reduce;
+pub mod samples;
+pub mod scatter_add;
+pub mod text;
+pub mod uniform;
+
+use smallvec::SmallVec;
+
+use crate::base::{DType, HostValue, Result, Scalar, Shape, Type};
+pub use elementwise::{Elementwise, Row};
+pub use emit::{Emit, Grad, Val};
+pub use lowering::{IndexMap, Lowering};
+pub use reduce::ReduceKind;
+
+/// An operation with its attributes. Attributes are *structural* (part of the trace's identity)
+/// except those of type [`Scalar`], which are parameters of each call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// A row of the elementwise table; operands broadcast; one of them may be a host scalar.
+    Elementwise(Elementwise),
+    /// Conversion to a dtype.
+    Cast(DType),
+    /// A tensor of one repeated host value. No operands.
+    Full { shape: Shape, value: Scalar },
+    /// Uniform draws in [0, 1), f32: element `i` is the first word of Philox4x32-10 with key `seed`
+    /// at counter (`i`, `counter`), its upper 24 bits times 2^-24. No operands.
+    Uniform { shape: Shape, seed: Scalar, counter: Scalar },
+    /// A reduction over the axes in the bit mask `axes`; with `keepdim` they stay as length 1.
+    Reduce { kind: ReduceKind, axes: u8, keepdim: bool },
+    /// The same elements in row-major order under another shape.
+    Reshape { shape: Shape },
+    /// Axis `a` of the result is axis `order[a]` of the operand.
+    Permute { order: AxisList },
+    /// Broadcast to a larger shape (trailing axes aligned).
+    Expand { shape: Shape },
+    /// `len` elements of `axis` from `start`, every `step`-th (`step` >= 1); 0 <= start and the last element in range.
+    Slice { axis: u8, start: Scalar, len: usize, step: usize },
+    /// The reverse of a slice: zeros of length `len` along `axis`, the operand at `start, start + step, …`.
+    Unslice { axis: u8, start: Scalar, len: usize, step: usize },
+    /// Operands joined along `axis`.
+    Concat { axis: u8 },
+    /// Batched matrix product of `[.., m, k]` and `[.., k, n]`, batch axes equal or broadcast.
+    Matmul,
+    /// `out[.., j, ..] = x[.., index[.., j, ..], ..]` along `axis`; operands x, index (i64, the rank of x,
+    /// same lengths on the other axes). Indices are clamped and flagged.
+    Gather { axis: u8 },
+    /// Zeros with `len` along `axis`, then `out[.., index[.., j, ..], ..] += src[.., j, ..]` for j in order;
+    /// operands index, src of one shape. The gradient of `Gather`. Indices are clamped and flagged.
+    ScatterAdd { axis: u8, len: usize },
+}
+
+/// A short list of axes, stored inline.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AxisList {
+    axes: [u8; crate::base::MAX_RANK],
+    len: u8,
+}
+
+impl AxisList {
+    /// At most [`crate::base::MAX_RANK`] axes; further ones are cut.
+    pub fn new(axes: &[usize]) -> AxisList {
+        let mut out = AxisList { axes: [0; crate::base::MAX_RANK], len: axes.len().min(crate::base::MAX_RANK) as u8 };
+        for (slot, &a) in out.axes.iter_mut().zip(axes) {
+            *slot = a as u8;
+        }
+        out
+    }
+
+    /// The axes.
+    pub fn to_vec(self) -> SmallVec<[usize; 8]> {
+        self.axes[..self.len as usize].iter().map(|&a| a as usize).collect()
+    }
+}
+
+/// What one kind of operation knows about itself.
+pub trait Rules {
+    /// Name in the text form, in reports and in errors.
+    fn name(&self) -> &'static str;
+
+    /// Result type, or the error that tells the user what was expected.
+    fn infer(&self, operands: &[Type]) -> Result<Type>;
+
+    /// Gradients of the operands, given that of the result; `None` where there is none
+    /// (not differentiable, or [`Grad::needs`] says that nobody asks).
+    fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>>;
+
+    /// Reference values. Operands that are `F64` stand for f32 ones in double precision
+    /// (then the result is `F64`); otherwise the bits are those of every backend.
+    fn eval(&self, operands: &[HostValue]) -> Result<HostValue>;
+
+    /// Floating-point operations of one evaluation, for reports.
+    fn flops(&self, operands: &[Type], result: Type) -> u64;
+
+    /// How the op takes part in kernels.
+    fn class(&self) -> Class;
+
+    /// Computes one element of the result inside a kernel: see [`Lowering`]. Only for ops whose
+    /// class is not `Library`.
+    fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<crate::kernel::Val>;
+
+    /// The library call, for ops of class `Library`.
+    fn library(&self, operands: &[Type], result: Type) -> Option<crate::kernel::library::Library> {
+        let _ = (operands, result);
+        None
+    }
+
+    /// The scalar attributes, in order.
+    fn scalars(&self) -> SmallVec<[Scalar; 2]> {
+        SmallVec::new()
+    }
+
+    /// The same op with other scalar attributes (as many as [`Rules::scalars`] gives).
+    fn with_scalars(&self, scalars: &[Scalar]) -> Op;
+}
+
+/// How an operation takes part in fusion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// One result element from one element of each operand (after broadcasting).
+    Pointwise,
+    /// No operands; computed from the index and host scalars.
+    Source,
+    /// A view: the operand's elements under another index.
+    Movement,
+    /// Reads operand 0 at a place that operand 1 decides.
+    Gather,
+    /// A reduction.
+    Reduction,
+    /// A library call: a step of its own.
+    Library,
+}
+
+impl Op {
+    /// The rules of this op: the only place that goes from the enum to the files.
+    pub fn rules(&self) -> &dyn Rules {
+        match self {
+            Op::Elementwise(e) => e,
+            Op::Cast(..) => cast::rules(self),
+            Op::Full { .. } => full::rules(self),
+            Op::Uniform { .. } => uniform::rules(self),
+            Op::Reduce { .. } => reduce::rules(self),
+            Op::Reshape { .. } | Op::Permute { .. } | Op::Expand { .. } | Op::Slice { .. } | Op::Unslice { .. } => {
+                movement::rules(self)
+            }
+            Op::Concat { .. } => concat::rules(self),
+            Op::Matmul => matmul::rules(self),
+            Op::Gather { .. } => gather::rules(self),
+            Op::ScatterAdd { .. } => scatter_add::rules(self),
+        }
+    }
+}
