@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::backend::cpu::threads::FpGuard;
-use crate::backend::cpu::{Inner, library, reference};
+use crate::backend::cpu::{Inner, kernel, library};
 use crate::backend::dispatch::{Dispatcher, Host, Mode, Script};
 use crate::backend::{Buffer, Executable, Launch, LaunchResult, Memory, Storage};
 use crate::base::Result;
@@ -35,8 +35,8 @@ impl CpuExecutable {
             // SAFETY: the plan was checked: each argument is a slot that is large enough.
             calls.push(unsafe {
                 match &step.kind {
-                    StepKind::Kernel(kernel) => reference::call(kernel, &step.args, &step.params),
-                    StepKind::Library(call) => library::call(call, &step.args, inner.isa, &inner.threads)?,
+                    StepKind::Kernel(k) => kernel::call(k, &step.args, &step.params, inner.isa, &inner.threads)?,
+                    StepKind::Library(l) => library::call(l, &step.args, inner.isa, &inner.threads)?,
                 }
             });
         }

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use crate::backend::cpu::matmul::{Isa, Matmul, Strides};
+use crate::backend::cpu::matmul::{self, Matmul, Strides};
 use crate::backend::cpu::threads::Pool;
+use crate::backend::cpu::vm::Isa;
 use crate::backend::dispatch::Call;
 use crate::base::{DType, Error, ErrorKind, Result};
 use crate::kernel::library::{self, Library, ScatterAdd};
@@ -20,8 +21,8 @@ pub(super) unsafe fn call(library: &Library, args: &[u32], isa: Isa, pool: &Arc<
     };
     let slots = [first, second, out];
     match library {
-        Library::Matmul(matmul) => {
-            let call = MatmulCall::new(matmul, slots, isa, pool.clone())?;
+        Library::Matmul(product) => {
+            let call = MatmulCall::new(product, slots, isa, pool.clone())?;
             // SAFETY: the slots hold the operands, by the caller's promise; the call is shared read-only.
             Ok(unsafe { Call::new("run_matmul", run_matmul, call) })
         }
@@ -46,18 +47,18 @@ struct MatmulCall {
     /// Elements before the first one of each operand.
     offsets: [isize; 3],
     slots: [u32; 3],
-    isa: Isa,
+    isa: matmul::Isa,
     pool: Arc<Pool>,
 }
 
 impl MatmulCall {
-    fn new(matmul: &library::Matmul, slots: [u32; 3], isa: Isa, pool: Arc<Pool>) -> Result<MatmulCall> {
-        if matmul.dtype != DType::F32 {
-            return Err(unsupported("matmul", matmul.dtype));
+    fn new(call: &library::Matmul, slots: [u32; 3], isa: Isa, pool: Arc<Pool>) -> Result<MatmulCall> {
+        if call.dtype != DType::F32 {
+            return Err(unsupported("matmul", call.dtype));
         }
-        let operands = [&matmul.a, &matmul.b, &matmul.c];
+        let operands = [&call.a, &call.b, &call.c];
         let mut axes: Vec<(usize, [isize; 3])> = Vec::new();
-        for (axis, &len) in matmul.batch.iter().enumerate() {
+        for (axis, &len) in call.batch.iter().enumerate() {
             let strides = operands.map(|o| o.batch[axis] as isize);
             match axes.last_mut() {
                 _ if len == 1 => {}
@@ -69,10 +70,15 @@ impl MatmulCall {
                 _ => axes.push((len, strides)),
             }
         }
+        let isa = match isa {
+            Isa::Avx512 => matmul::Isa::Avx512,
+            Isa::Avx2 => matmul::Isa::Avx2,
+            Isa::Portable => matmul::Isa::Portable,
+        };
         let (batch, step) = axes.pop().unwrap_or((1, [0; 3]));
         let strides = |o: usize| Strides { batch: step[o], row: operands[o].row as isize, col: operands[o].col as isize };
         let (a, b, c) = (strides(0), strides(1), strides(2));
-        let product = Matmul { batch, m: matmul.m, k: matmul.k, n: matmul.n, a, b, c };
+        let product = Matmul { batch, m: call.m, k: call.k, n: call.n, a, b, c };
         Ok(MatmulCall { product, outer: axes, offsets: operands.map(|o| o.offset as isize), slots, isa, pool })
     }
 }

@@ -9,14 +9,15 @@
 
 mod arena;
 mod executable;
-pub mod library;
+mod kernel;
+mod library;
 #[allow(unsafe_code)]
 pub mod matmul;
 #[allow(unsafe_code)]
 pub mod memory;
-mod reference;
 #[allow(unsafe_code)]
 pub mod threads;
+pub mod vm;
 
 #[cfg(test)]
 mod tests;
@@ -31,9 +32,9 @@ use crate::base::{Error, ErrorKind, Result};
 use crate::plan::check::Checked;
 use arena::Arena;
 use executable::{CpuExecutable, Role};
-pub use matmul::Isa;
 use memory::{HostPool, OutOfMemory, PoolStats};
 use threads::Pool;
+pub use vm::Isa;
 
 /// How to make a [`CpuBackend`]; what is `None` follows the configuration ([`crate::base::config`]).
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,11 +69,11 @@ impl CpuBackend {
     pub fn new(options: Options) -> Result<Arc<CpuBackend>> {
         let isa = match (options.isa, &config().isa) {
             (Some(isa), _) => isa,
-            (None, Some(name)) => isa_named(name)?,
-            (None, None) => Isa::detect(),
+            (None, Some(name)) => Isa::from_name(name)?,
+            (None, None) => Isa::best(),
         };
         if !isa.available() {
-            return Err(Error::argument("cpu", "an instruction set of this machine", format!("{isa:?}")));
+            return Err(Error::argument("cpu", "an instruction set of this machine", isa.name()));
         }
         let compiled = options.compiled_dispatch.unwrap_or(!config().dispatch_loop);
         let threads = options
@@ -118,12 +119,11 @@ impl CpuBackend {
     }
 }
 
-fn isa_named(name: &str) -> Result<Isa> {
-    match name {
-        "avx512" => Ok(Isa::Avx512),
-        "avx2" => Ok(Isa::Avx2),
-        "portable" => Ok(Isa::Portable),
-        other => Err(Error::argument("STEPGRAPH_ISA", "avx512, avx2 or portable", other)),
+impl Isa {
+    /// The instruction set called `name` (as `STEPGRAPH_ISA` spells it).
+    pub fn from_name(name: &str) -> Result<Isa> {
+        let found = Isa::ALL.into_iter().find(|isa| isa.name() == name);
+        found.ok_or_else(|| Error::argument("instruction set", "avx512, avx2 or portable", name))
     }
 }
 
