@@ -441,7 +441,8 @@ impl Run<'_> {
                 }
                 // The stack holds one result per set bit of `block`.
                 let mut depth = block.count_ones() as usize;
-                let slot = |d: usize| self.frame.add(r.stack as usize + d * size);
+                let stack = self.frame.wrapping_add(r.stack as usize);
+                let slot = |d: usize| stack.add(d * size);
                 let merges = block.trailing_ones() as usize;
                 slot(depth).copy_from_nonoverlapping(at, lanes * r.size);
                 for _ in 0..merges {

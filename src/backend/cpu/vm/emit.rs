@@ -70,7 +70,8 @@ impl Lower<'_> {
                 // Never released: the epilogue reads it.
                 Root::Store(s) => {
                     let stream = self.space.stream_of[s as usize];
-                    if stores > 1 && self.values[v as usize].tile == NO_ENTRY && matches!(self.inst(v), Inst::Load { .. }) {
+                    let operand = self.values[v as usize].home.is_some_and(|h| h.entry & POINTER_TAG != 0);
+                    if stores > 1 && operand && matches!(self.inst(v), Inst::Load { .. }) {
                         self.load_early(v);
                     }
                     let value = self.in_memory(v);
@@ -114,7 +115,8 @@ impl Lower<'_> {
         for &v in order {
             self.values[v as usize].ordered = stamp;
         }
-        let args = order.iter().flat_map(|&v| operands(self.inst(v)).iter().map(|a| self.same[a.0 as usize]));
+        let body = &self.kernel.body;
+        let args = order.iter().flat_map(|&v| operands(&body[v as usize])).map(|a| self.same[a.0 as usize]);
         for v in args.chain(wanted.iter().copied()) {
             let value = &mut self.values[v as usize];
             if value.counted != stamp {
