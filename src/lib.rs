@@ -6,4 +6,7 @@ pub mod backend {
     pub mod cpu;
 }
 pub mod base;
+pub mod ir;
 pub mod kernel;
+pub mod op;
+pub mod plan;

@@ -3,11 +3,19 @@
 use crate::base::shape::{MAX_RANK, Shape};
 
 /// Where the elements of a tensor lie in its buffer: strides and offset, in elements.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     pub shape: Shape,
     pub strides: [isize; MAX_RANK],
     pub offset: isize,
+}
+
+impl std::hash::Hash for Layout {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.shape.hash(state);
+        self.strides().hash(state);
+        self.offset.hash(state);
+    }
 }
 
 impl Layout {

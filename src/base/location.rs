@@ -29,6 +29,11 @@ impl Loc {
         }
     }
 
+    /// `at`, or the place of the innermost open [`Scope`].
+    pub fn resolve(at: &'static Location<'static>) -> Loc {
+        SCOPE.get().unwrap_or(Loc { place: Some(at), gradient: false })
+    }
+
     /// The same place, marked as a gradient's.
     pub fn gradient(self) -> Loc {
         Loc { gradient: true, ..self }

@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 pub const MAX_RANK: usize = 8;
 
 /// The lengths of a tensor's axes, outermost first; at most [`MAX_RANK`] of them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     dims: [usize; MAX_RANK],
     rank: u8,
@@ -86,6 +86,13 @@ impl Shape {
             out.rank += 1;
         }
         out
+    }
+}
+
+/// Unused places of the array are zero, so only the axes need hashing.
+impl std::hash::Hash for Shape {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.dims().hash(state);
     }
 }
 

@@ -1,0 +1,275 @@
+//! Elementwise methods and operators.
+//!
+//! Operands broadcast by NumPy's rule. A host number may stand for one operand; inside a step its
+//! value is taken anew at every call.
+
+use crate::base::{DType, Loc, Result, Scalar};
+use crate::op::elementwise::{Elementwise, Row, arith, compare, logic, math};
+use crate::op::Op;
+use crate::tensor::Tensor;
+use crate::tensor::recorder::{emit, here};
+
+/// The right-hand side of a binary operation: a tensor, or a host number.
+pub enum Operand<'a> {
+    Tensor(&'a Tensor),
+    Owned(Tensor),
+    Scalar(Scalar),
+}
+
+impl<'a> From<&'a Tensor> for Operand<'a> {
+    fn from(t: &'a Tensor) -> Self {
+        Operand::Tensor(t)
+    }
+}
+impl From<Tensor> for Operand<'_> {
+    fn from(t: Tensor) -> Self {
+        Operand::Owned(t)
+    }
+}
+macro_rules! scalar_operand {
+    ($($t:ty),*) => { $(impl From<$t> for Operand<'_> {
+        fn from(v: $t) -> Self { Operand::Scalar(v.into()) }
+    })* };
+}
+scalar_operand!(f32, f64, i64, i32, usize, bool);
+
+#[track_caller]
+fn unary(row: &'static Row, x: &Tensor) -> Result<Tensor> {
+    emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[x], here())
+}
+
+#[track_caller]
+fn binary(row: &'static Row, a: &Tensor, b: Operand<'_>) -> Result<Tensor> {
+    match b {
+        Operand::Tensor(b) => emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[a, b], here()),
+        Operand::Owned(b) => emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[a, &b], here()),
+        Operand::Scalar(s) => emit(&Op::Elementwise(Elementwise { row, scalar: Some((1, s)) }), &[a], here()),
+    }
+}
+
+macro_rules! unary_methods {
+    ($($(#[$doc:meta])* $name:ident = $row:path;)*) => {
+        impl Tensor { $(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self) -> Result<Tensor> { unary(&$row, self) }
+        )* }
+    };
+}
+
+macro_rules! binary_methods {
+    ($($(#[$doc:meta])* $name:ident = $row:path;)*) => {
+        impl Tensor { $(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name<'a>(&self, rhs: impl Into<Operand<'a>>) -> Result<Tensor> { binary(&$row, self, rhs.into()) }
+        )* }
+    };
+}
+
+unary_methods! {
+    /// `-x`, elementwise.
+    neg = arith::NEG;
+    /// Absolute value; its gradient at 0 is 0.
+    abs = arith::ABS;
+    /// `e^x`; at most 2 ulp from the exact value.
+    exp = math::EXP;
+    /// Natural logarithm; -inf at 0, NaN below; at most 2 ulp.
+    log = math::LOG;
+    /// Sine of radians, for all finite values; at most 2 ulp.
+    sin = math::SIN;
+    /// Cosine of radians, for all finite values; at most 2 ulp.
+    cos = math::COS;
+    /// Hyperbolic tangent; at most 2 ulp.
+    tanh = math::TANH;
+    /// Square root, correctly rounded; NaN below 0.
+    sqrt = math::SQRT;
+    /// `1 / x`.
+    recip = arith::RECIP;
+    /// `max(x, 0)`; NaN stays NaN; the gradient at 0 is 0.
+    relu = arith::RELU;
+    /// The same values, through which no gradient flows.
+    detach = arith::DETACH;
+    /// Logical "not" of a bool tensor.
+    not = logic::NOT;
+}
+
+binary_methods! {
+    /// `self + rhs`.
+    add = arith::ADD;
+    /// `self - rhs`.
+    sub = arith::SUB;
+    /// `self * rhs`.
+    mul = arith::MUL;
+    /// `self / rhs`; i64: towards zero, 0 for a zero divisor.
+    div = arith::DIV;
+    /// The larger; NaN if either is NaN; at ties half of the gradient goes to each.
+    maximum = arith::MAXIMUM;
+    /// The smaller; NaN if either is NaN; at ties half of the gradient goes to each.
+    minimum = arith::MINIMUM;
+    /// `self == rhs`, as bool.
+    eq = compare::EQ;
+    /// `self != rhs`, as bool (true with NaN).
+    ne = compare::NE;
+    /// `self < rhs`, as bool.
+    lt = compare::LT;
+    /// `self <= rhs`, as bool.
+    le = compare::LE;
+    /// `self > rhs`, as bool.
+    gt = compare::GT;
+    /// `self >= rhs`, as bool.
+    ge = compare::GE;
+    /// Logical "and" of bool tensors.
+    and = logic::AND;
+    /// Logical "or" of bool tensors.
+    or = logic::OR;
+    /// Logical "xor" of bool tensors.
+    xor = logic::XOR;
+}
+
+impl Tensor {
+    /// Where this bool tensor is true `a`, elsewhere `b`; all broadcast. At most one of `a`, `b` may be a host number.
+    ///
+    /// A gradient flows only to the chosen elements; a NaN in the other branch does not leak.
+    #[track_caller]
+    pub fn select<'a>(&self, a: impl Into<Operand<'a>>, b: impl Into<Operand<'a>>) -> Result<Tensor> {
+        let at = here();
+        let (a, b) = (a.into(), b.into());
+        let op = |scalar| Op::Elementwise(Elementwise { row: &logic::SELECT, scalar });
+        let tensor = |o: &Operand<'a>| match o {
+            Operand::Tensor(t) => Some((*t).clone()),
+            Operand::Owned(t) => Some(t.clone()),
+            Operand::Scalar(_) => None,
+        };
+        match (tensor(&a), tensor(&b), a, b) {
+            (Some(x), Some(y), ..) => emit(&op(None), &[self, &x, &y], at),
+            (Some(x), None, _, Operand::Scalar(s)) => emit(&op(Some((2, s))), &[self, &x], at),
+            (None, Some(y), Operand::Scalar(s), _) => emit(&op(Some((1, s))), &[self, &y], at),
+            (None, None, Operand::Scalar(x), y) => {
+                let x = Tensor::full_at((), x, self.device(), at)?;
+                match y {
+                    Operand::Scalar(s) => emit(&op(Some((2, s))), &[self, &x], at),
+                    Operand::Tensor(y) => emit(&op(None), &[self, &x, y], at),
+                    Operand::Owned(y) => emit(&op(None), &[self, &x, &y], at),
+                }
+            }
+            (_, _, Operand::Tensor(x), _) => Ok(x.clone()),
+            (_, _, Operand::Owned(x), _) => Ok(x),
+        }
+    }
+
+    /// The values as `dtype`: to float to nearest; float to i64 towards zero, saturating, NaN to 0;
+    /// to bool "is not zero"; bool to 0 and 1. Gradients flow between float dtypes.
+    #[track_caller]
+    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
+        emit(&Op::Cast(dtype), &[self], here())
+    }
+
+    /// The same values on `device`: a host read of the source, and an input there.
+    #[track_caller]
+    pub fn to_device(&self, device: &crate::tensor::Device) -> Result<Tensor> {
+        let at = here();
+        if self.device() == device {
+            return Ok(self.clone());
+        }
+        let bytes = self.host_bytes(at).map_err(|e| e.at(Loc::resolve(at)))?;
+        Tensor::from_bytes(self.ty(), &bytes, device, at)
+    }
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident, $row:path) => {
+        impl std::ops::$trait<&Tensor> for &Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Result<Tensor> {
+                binary(&$row, self, Operand::Tensor(rhs))
+            }
+        }
+        impl std::ops::$trait<Tensor> for &Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Result<Tensor> {
+                binary(&$row, self, Operand::Tensor(&rhs))
+            }
+        }
+        impl std::ops::$trait<&Tensor> for Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Result<Tensor> {
+                binary(&$row, &self, Operand::Tensor(rhs))
+            }
+        }
+        impl std::ops::$trait<Tensor> for Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Result<Tensor> {
+                binary(&$row, &self, Operand::Tensor(&rhs))
+            }
+        }
+        impl std::ops::$trait<Result<Tensor>> for &Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: Result<Tensor>) -> Result<Tensor> {
+                binary(&$row, self, Operand::Tensor(&rhs?))
+            }
+        }
+        impl std::ops::$trait<Result<Tensor>> for Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: Result<Tensor>) -> Result<Tensor> {
+                binary(&$row, &self, Operand::Tensor(&rhs?))
+            }
+        }
+        operator!(@scalar $trait, $method, $row; f32, f64, i64, i32);
+    };
+    (@scalar $trait:ident, $method:ident, $row:path; $($t:ty),*) => { $(
+        impl std::ops::$trait<$t> for &Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: $t) -> Result<Tensor> {
+                binary(&$row, self, Operand::Scalar(rhs.into()))
+            }
+        }
+        impl std::ops::$trait<$t> for Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: $t) -> Result<Tensor> {
+                binary(&$row, &self, Operand::Scalar(rhs.into()))
+            }
+        }
+        impl std::ops::$trait<&Tensor> for $t {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Result<Tensor> {
+                emit(&Op::Elementwise(Elementwise { row: &$row, scalar: Some((0, self.into())) }), &[rhs], here())
+            }
+        }
+        impl std::ops::$trait<Tensor> for $t {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Result<Tensor> {
+                emit(&Op::Elementwise(Elementwise { row: &$row, scalar: Some((0, self.into())) }), &[&rhs], here())
+            }
+        }
+    )* };
+}
+operator!(Add, add, arith::ADD);
+operator!(Sub, sub, arith::SUB);
+operator!(Mul, mul, arith::MUL);
+operator!(Div, div, arith::DIV);
+
+impl std::ops::Neg for &Tensor {
+    type Output = Result<Tensor>;
+    #[track_caller]
+    fn neg(self) -> Result<Tensor> {
+        unary(&arith::NEG, self)
+    }
+}
+impl std::ops::Neg for Tensor {
+    type Output = Result<Tensor>;
+    #[track_caller]
+    fn neg(self) -> Result<Tensor> {
+        unary(&arith::NEG, &self)
+    }
+}

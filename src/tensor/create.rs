@@ -1,0 +1,69 @@
+//! Tensors from host data and from nothing.
+
+use crate::base::dtype::Element;
+use crate::base::shape::IntoShape;
+use crate::base::{DType, Error, Layout, Loc, Result, Scalar, Type};
+use crate::op::Op;
+use crate::tensor::recorder::{self, emit_on, here};
+use crate::tensor::{At, Device, Origin, Ready, Tensor};
+
+impl Tensor {
+    /// A tensor holding `values`, row-major. Inside a step it is a new input at each call, never a constant.
+    ///
+    /// Errors: a number of values other than the shape's.
+    #[track_caller]
+    pub fn from_vec<T: Element>(values: Vec<T>, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
+        Tensor::from_slice_at(&values, shape, device, here())
+    }
+
+    /// As [`Tensor::from_vec`], from a slice.
+    #[track_caller]
+    pub fn from_slice<T: Element>(values: &[T], shape: impl IntoShape, device: &Device) -> Result<Tensor> {
+        Tensor::from_slice_at(values, shape, device, here())
+    }
+
+    fn from_slice_at<T: Element>(values: &[T], shape: impl IntoShape, device: &Device, at: At) -> Result<Tensor> {
+        let make = || {
+            let shape = shape.into_shape()?;
+            if values.len() != shape.numel() {
+                let expected = format!("{} values for shape {shape}", shape.numel());
+                return Err(Error::shape("from_slice", expected, format!("{} values", values.len())));
+            }
+            Tensor::from_bytes(Type::new(T::DTYPE, shape), &T::to_bytes(values), device, at)
+        };
+        make().map_err(|e| e.at(Loc::resolve(at)))
+    }
+
+    pub(crate) fn from_bytes(ty: Type, bytes: &[u8], device: &Device, at: At) -> Result<Tensor> {
+        let buffer = device.backend().upload(bytes)?;
+        let origin = match recorder::stamp() {
+            0 => Origin::Constant,
+            stamp => Origin::HostData { stamp },
+        };
+        let ready = Ready { buffer, layout: Layout::contiguous(ty.shape) };
+        Ok(Tensor::ready(ty, device.clone(), ready, origin, Loc::resolve(at)))
+    }
+
+    /// A tensor of one repeated number. Inside a step the number is taken anew at each call.
+    #[track_caller]
+    pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, device: &Device) -> Result<Tensor> {
+        Tensor::full_at(shape, value.into(), device, here())
+    }
+
+    pub(crate) fn full_at(shape: impl IntoShape, value: Scalar, device: &Device, at: At) -> Result<Tensor> {
+        let shape = shape.into_shape().map_err(|e| e.at(Loc::resolve(at)))?;
+        emit_on(device, &Op::Full { shape, value }, &[], at)
+    }
+
+    /// Zeros.
+    #[track_caller]
+    pub fn zeros(shape: impl IntoShape, dtype: DType, device: &Device) -> Result<Tensor> {
+        Tensor::full_at(shape, Scalar::i64(0).cast(dtype), device, here())
+    }
+
+    /// Ones.
+    #[track_caller]
+    pub fn ones(shape: impl IntoShape, dtype: DType, device: &Device) -> Result<Tensor> {
+        Tensor::full_at(shape, Scalar::i64(1).cast(dtype), device, here())
+    }
+}

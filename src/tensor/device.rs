@@ -1,0 +1,124 @@
+//! Devices: where tensors live and ops run.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::backend::cpu::{CpuBackend, CpuConfig};
+use crate::backend::{Backend, Counts, null::NullBackend};
+use crate::base::{Error, Result};
+use crate::tensor::eager::EagerCache;
+
+/// A device. Clones are the same device; each call of [`Device::cpu_with`] makes another one.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    eager: EagerCache,
+    /// An index was out of range in plain eager code: told at the next host read.
+    flagged: AtomicBool,
+    flag: Mutex<Option<Error>>,
+}
+
+/// How a CPU device runs.
+#[derive(Clone, Debug, Default)]
+pub struct CpuOptions {
+    /// CPU threads a kernel may use; `None`: all that the process may run on, or `STEPGRAPH_THREADS`.
+    pub threads: Option<usize>,
+    /// `avx512`, `avx2` or `portable`; `None`: the best there is, or `STEPGRAPH_ISA`. All give the same bits.
+    pub isa: Option<String>,
+    /// Bytes that tensors and arenas may take together; `None`: no limit.
+    pub memory_limit: Option<usize>,
+}
+
+impl Device {
+    /// The process's CPU device.
+    pub fn cpu() -> Device {
+        static CPU: OnceLock<Device> = OnceLock::new();
+        CPU.get_or_init(|| Device::with_backend(CpuBackend::new(&CpuConfig::default()))).clone()
+    }
+
+    /// A CPU device of its own, with its own memory pool and counters.
+    ///
+    /// Errors: an instruction set that this machine lacks.
+    pub fn cpu_with(options: &CpuOptions) -> Result<Device> {
+        let config =
+            CpuConfig { threads: options.threads, isa: options.isa.clone(), memory_limit: options.memory_limit };
+        config.check()?;
+        Ok(Device::with_backend(CpuBackend::new(&config)))
+    }
+
+    /// A CUDA device that answers, else the CPU; a `tracing` event says which and why.
+    pub fn best() -> Device {
+        tracing::info!("no CUDA backend in this build: using the CPU");
+        Device::cpu()
+    }
+
+    /// A device that runs the whole pipeline and computes nothing: for measuring host costs.
+    pub fn null() -> Device {
+        Device::with_backend(Arc::new(NullBackend::new()))
+    }
+
+    pub(crate) fn with_backend(backend: Arc<dyn Backend>) -> Device {
+        Device(Arc::new(Inner {
+            backend,
+            eager: EagerCache::default(),
+            flagged: AtomicBool::new(false),
+            flag: Mutex::new(None),
+        }))
+    }
+
+    /// `cpu`, `cuda:0`, …
+    pub fn name(&self) -> &str {
+        self.0.backend.name()
+    }
+
+    /// What the device did so far, counted by its backend: launches, kernels, copies.
+    pub fn counts(&self) -> Counts {
+        self.0.backend.counters().read()
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.0.backend
+    }
+
+    pub(crate) fn eager_cache(&self) -> &EagerCache {
+        &self.0.eager
+    }
+
+    /// Keeps `error` for the next host read.
+    pub(crate) fn flag(&self, error: Error) {
+        self.0.flag.lock().get_or_insert(error);
+        self.0.flagged.store(true, Relaxed);
+    }
+
+    /// The kept error, once.
+    pub(crate) fn take_flag(&self) -> Result<()> {
+        if !self.0.flagged.load(Relaxed) {
+            return Ok(());
+        }
+        self.0.flagged.store(false, Relaxed);
+        self.0.flag.lock().take().map_or(Ok(()), Err)
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl Eq for Device {}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({})", self.name())
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

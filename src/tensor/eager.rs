@@ -1,0 +1,185 @@
+//! Running one op now: "a plan of one op" through the same kernels as a compiled step.
+//!
+//! Compiled ops are cached by op, operand types and layouts. Movement ops are views and run nothing.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::backend::{Executable, InputBinding, Launch};
+use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Scalar, Type, scalar};
+use crate::ir::{Graph, InputKind};
+use crate::op::elementwise::{DTypes, Elementwise};
+use crate::op::{Class, Op};
+use crate::pass;
+use crate::tensor::tape::TapeNode;
+use crate::tensor::{Device, Origin, Ready, Tensor};
+
+/// Executables of single ops, by what they were compiled for.
+#[derive(Default)]
+pub(crate) struct EagerCache(Mutex<FxHashMap<Key, Arc<dyn Executable>>>);
+
+/// Beyond this many entries the cache starts over.
+const CACHE_ENTRIES: usize = 4096;
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    op: Op,
+    operands: SmallVec<[(DType, Layout); 3]>,
+}
+
+/// Applies `op` in plain eager code: computes it, and writes it on the tape when a gradient may flow.
+pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Result<Tensor> {
+    for t in operands {
+        t.check_owner(0).map_err(|e| e.at(loc))?;
+    }
+    let prepared = prepare(op, operands, device).map_err(|e| e.at(loc))?;
+    let (ready, flagged) = compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
+    if flagged {
+        device.flag(index_error(&prepared.op, operands).at(loc));
+    }
+    let taped = prepared.ty.dtype.is_float() && operands.iter().any(|t| matches!(t.0.origin, Origin::Leaf(_) | Origin::Tape(_)));
+    let origin = if taped {
+        let operands = operands.iter().map(|&t| t.clone()).collect();
+        Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc }))
+    } else {
+        Origin::Constant
+    };
+    Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))
+}
+
+/// An op with its scalars in their final dtype, and the type of its result.
+pub(crate) struct Prepared {
+    pub op: Op,
+    pub ty: Type,
+}
+
+/// Checks devices and types, and casts host scalars to the operands' dtype.
+pub(crate) fn prepare(op: &Op, operands: &[&Tensor], device: &Device) -> Result<Prepared> {
+    if let Some(t) = operands.iter().find(|t| t.device() != device) {
+        let (left, right) = (device.name().to_string(), t.device().name().to_string());
+        return Err(Error::new(ErrorKind::Device { op: op.rules().name(), left, right }));
+    }
+    let op = match op {
+        Op::Elementwise(e) if e.scalar.is_some() => Op::Elementwise(cast_scalar(e, operands)?),
+        _ => *op,
+    };
+    let types: SmallVec<[Type; 3]> = operands.iter().map(|t| t.ty()).collect();
+    let ty = op.rules().infer(&types)?;
+    Ok(Prepared { op, ty })
+}
+
+/// The scalar operand in the dtype of the tensor operands beside it.
+fn cast_scalar(e: &Elementwise, operands: &[&Tensor]) -> Result<Elementwise> {
+    let data = if e.row.dtypes == DTypes::Select { operands.last() } else { operands.first() };
+    let (Some(t), Some((position, s))) = (data, e.scalar) else { return Ok(*e) };
+    let dtype = if e.row.dtypes == DTypes::Select && position == 0 { DType::Bool } else { t.dtype() };
+    if s.dtype.is_float() && !dtype.is_float() {
+        let expected = format!("a host number that {dtype} can hold (cast the tensor with `.to_dtype(DType::F32)` to compute in floats)");
+        return Err(Error::argument(e.row.name, expected, format!("{s}")));
+    }
+    Ok(Elementwise { row: e.row, scalar: Some((position, s.cast(dtype))) })
+}
+
+/// What is told when an index was out of range.
+pub(crate) fn index_error(op: &Op, operands: &[&Tensor]) -> Error {
+    let len = match op {
+        Op::Gather { axis } => operands.first().and_then(|t| t.dims().get(*axis as usize)).copied().unwrap_or(0),
+        Op::ScatterAdd { len, .. } => *len,
+        _ => 0,
+    };
+    Error::new(ErrorKind::Index { op: op.rules().name().to_string(), len })
+}
+
+/// Computes a prepared op. The flag says that an index was out of range (and clamped).
+pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device) -> Result<(Ready, bool)> {
+    let (op, ty) = (&prepared.op, prepared.ty);
+    let mut inputs: SmallVec<[&Ready; 3]> = SmallVec::new();
+    for t in operands {
+        inputs.push(t.ready_state()?);
+    }
+    if op.rules().class() == Class::Movement
+        && let Some(layout) = view(op, &inputs[0].layout, ty)
+    {
+        return Ok((Ready { buffer: inputs[0].buffer.clone(), layout }, false));
+    }
+    run_kernel(prepared, operands, &inputs, device)
+}
+
+/// Launches the op's cached plan.
+fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], device: &Device) -> Result<(Ready, bool)> {
+    let (op, ty) = (&prepared.op, prepared.ty);
+    let scalars = op.rules().scalars();
+    let zeroed: SmallVec<[Scalar; 2]> = scalars
+        .iter()
+        .enumerate()
+        .map(|(k, s)| Scalar { bits: 0, dtype: s.dtype, origin: scalar::Origin::Param(k as u32) })
+        .collect();
+    let key = Key {
+        op: op.rules().with_scalars(&zeroed),
+        operands: operands.iter().zip(inputs).map(|(t, r)| (t.dtype(), r.layout)).collect(),
+    };
+    let cached = device.eager_cache().0.lock().get(&key).cloned();
+    let executable = match cached {
+        Some(e) => e,
+        None => {
+            let e = compile(&key, &zeroed, device)?;
+            let mut cache = device.eager_cache().0.lock();
+            if cache.len() >= CACHE_ENTRIES {
+                cache.clear();
+            }
+            cache.insert(key, e.clone());
+            e
+        }
+    };
+    let bindings: SmallVec<[InputBinding<'_>; 3]> = operands
+        .iter()
+        .zip(inputs)
+        .map(|(t, r)| InputBinding { buffer: &r.buffer, layout: &r.layout, dtype: t.dtype(), exclusive: false })
+        .collect();
+    let params: SmallVec<[u64; 2]> = scalars.iter().map(|s| s.bits).collect();
+    let mut outputs = Vec::with_capacity(1);
+    let result = executable.launch(&mut Launch { inputs: &bindings, params: &params, outputs: &mut outputs })?;
+    let buffer = outputs
+        .pop()
+        .flatten()
+        .ok_or_else(|| Error::bug("eager", format!("{} gave no buffer", op.rules().name())))?;
+    Ok((Ready { buffer, layout: Layout::contiguous(ty.shape) }, result.index_flag))
+}
+
+/// The layout of a movement op's result as a view of its operand, when strides can express it.
+pub(crate) fn view(op: &Op, operand: &Layout, ty: Type) -> Option<Layout> {
+    match op {
+        Op::Reshape { shape } => operand.reshape(*shape),
+        Op::Permute { order } => Some(operand.permute(&order.to_vec())),
+        Op::Expand { shape } => Some(operand.expand(*shape)),
+        Op::Slice { axis, start, len, step } => {
+            Some(operand.slice(*axis as usize, start.as_i64().max(0) as usize, *len, *step as isize))
+        }
+        _ => None,
+    }
+    .filter(|l| l.shape == ty.shape)
+}
+
+fn compile(key: &Key, scalars: &[Scalar], device: &Device) -> Result<Arc<dyn Executable>> {
+    let mut graph = Graph::new(key.op.rules().name());
+    let mut operands: SmallVec<[_; 3]> = SmallVec::new();
+    for (dtype, layout) in &key.operands {
+        let ty = Type::new(*dtype, layout.shape);
+        operands.push(graph.input(ty, InputKind::External, *layout, Loc::NONE));
+    }
+    for s in scalars {
+        graph.param(s.dtype);
+    }
+    let node = graph.op(key.op, &operands, Loc::NONE)?;
+    graph.output(node);
+    device.backend().compile_eager(pass::compile_op(&graph)?)
+}
+
+/// A contiguous copy of a strided tensor: `op` is a movement op that keeps its type.
+pub(crate) fn contiguous(op: &Op, t: &Tensor) -> Result<Ready> {
+    let prepared = prepare(op, &[t], t.device())?;
+    Ok(run_kernel(&prepared, &[t], &[t.ready_state()?], t.device())?.0)
+}

@@ -1,0 +1,127 @@
+//! Reductions over axes.
+
+use crate::base::location::Scope;
+use crate::base::{Error, Loc, Result};
+use crate::op::{Op, ReduceKind};
+use crate::tensor::recorder::{emit, here};
+use crate::tensor::{At, Tensor};
+
+/// Which axes a reduction runs over: `()` for all, one axis, or several; negative ones count from the end.
+pub trait Axes {
+    /// The axes, or `None` for all.
+    fn axes(&self) -> Option<Vec<isize>>;
+}
+
+impl Axes for () {
+    fn axes(&self) -> Option<Vec<isize>> {
+        None
+    }
+}
+impl Axes for isize {
+    fn axes(&self) -> Option<Vec<isize>> {
+        Some(vec![*self])
+    }
+}
+impl Axes for i32 {
+    fn axes(&self) -> Option<Vec<isize>> {
+        Some(vec![*self as isize])
+    }
+}
+impl<const N: usize> Axes for [isize; N] {
+    fn axes(&self) -> Option<Vec<isize>> {
+        Some(self.to_vec())
+    }
+}
+impl<const N: usize> Axes for [i32; N] {
+    fn axes(&self) -> Option<Vec<isize>> {
+        Some(self.iter().map(|&a| a as isize).collect())
+    }
+}
+impl Axes for &[isize] {
+    fn axes(&self) -> Option<Vec<isize>> {
+        Some(self.to_vec())
+    }
+}
+
+impl Tensor {
+    fn axis_mask(&self, op: &'static str, axes: &impl Axes) -> Result<u8> {
+        let Some(list) = axes.axes() else {
+            return Ok(((1u16 << self.rank()) - 1) as u8);
+        };
+        let mut mask = 0u8;
+        for a in list {
+            let bit = 1 << self.axis(op, a)?;
+            if mask & bit != 0 {
+                return Err(Error::argument(op, "each axis once", format!("axis {a} twice")));
+            }
+            mask |= bit;
+        }
+        Ok(mask)
+    }
+
+    fn reduce(&self, name: &'static str, kind: ReduceKind, axes: impl Axes, keepdim: bool, at: At) -> Result<Tensor> {
+        let axes = self.axis_mask(name, &axes).map_err(|e| e.at(Loc::resolve(at)))?;
+        emit(&Op::Reduce { kind, axes, keepdim }, &[self], at)
+    }
+
+    /// Sum over `axes`, which disappear. In a fixed order: the same bits on every device, instruction
+    /// set and number of threads. Over no elements: 0.
+    #[track_caller]
+    pub fn sum(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("sum", ReduceKind::Sum, axes, false, here())
+    }
+
+    /// As [`Tensor::sum`], the axes kept with length 1.
+    #[track_caller]
+    pub fn sum_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("sum", ReduceKind::Sum, axes, true, here())
+    }
+
+    /// Largest element over `axes`; NaN if any is NaN; ties share the gradient. An error over no elements.
+    #[track_caller]
+    pub fn max(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("max", ReduceKind::Max, axes, false, here())
+    }
+
+    /// As [`Tensor::max`], the axes kept with length 1.
+    #[track_caller]
+    pub fn max_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("max", ReduceKind::Max, axes, true, here())
+    }
+
+    /// Smallest element over `axes`; NaN if any is NaN; ties share the gradient. An error over no elements.
+    #[track_caller]
+    pub fn min(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("min", ReduceKind::Min, axes, false, here())
+    }
+
+    /// As [`Tensor::min`], the axes kept with length 1.
+    #[track_caller]
+    pub fn min_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("min", ReduceKind::Min, axes, true, here())
+    }
+
+    /// Mean over `axes`, which disappear: the sum divided by the number of elements (over none: NaN).
+    #[track_caller]
+    pub fn mean(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.mean_of(axes, false, here())
+    }
+
+    /// As [`Tensor::mean`], the axes kept with length 1.
+    #[track_caller]
+    pub fn mean_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.mean_of(axes, true, here())
+    }
+
+    fn mean_of(&self, axes: impl Axes, keepdim: bool, at: At) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return Err(Error::dtype("mean", "a float tensor", self.dtype()).at(Loc::resolve(at)));
+        }
+        let mask = self.axis_mask("mean", &axes).map_err(|e| e.at(Loc::resolve(at)))?;
+        let count: usize = (0..self.rank()).filter(|a| mask >> a & 1 == 1).map(|a| self.dims()[a]).product();
+        let sum = emit(&Op::Reduce { kind: ReduceKind::Sum, axes: mask, keepdim }, &[self], at)?;
+        sum.div(count as f32)
+    }
+}
