@@ -322,7 +322,7 @@ fn runs_alike(p: &Plan) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
     #[test]
     fn right_plans_are_accepted_and_run_alike(choices in prop::collection::vec(any::<u16>(), 0..100)) {
