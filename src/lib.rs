@@ -6,4 +6,5 @@ pub mod base;
 pub mod ir;
 pub mod kernel;
 pub mod op;
+pub mod pass;
 pub mod plan;

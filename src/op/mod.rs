@@ -24,7 +24,7 @@ pub mod uniform;
 
 use smallvec::SmallVec;
 
-use crate::base::{DType, Error, HostValue, Result, Scalar, Shape, Type};
+use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use cast::Cast;
 use concat::Concat;
 pub use elementwise::{Elementwise, Row};
@@ -125,8 +125,9 @@ pub trait Rules {
     /// class is not `Library`.
     fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<crate::kernel::Val>;
 
-    /// The library call, for ops of class `Library`.
-    fn library(&self, operands: &[Type], result: Type) -> Option<crate::kernel::library::Library> {
+    /// The library call, for ops of class `Library`, on operands that lie as these layouts say. `None` where
+    /// the call cannot express them: then they must be copied first.
+    fn library(&self, operands: &[Layout], result: &Layout) -> Option<crate::kernel::library::Library> {
         let _ = (operands, result);
         None
     }
