@@ -40,7 +40,7 @@ impl Options {
 /// let device = Device::cpu();
 /// let w = Var::new(&Tensor::from_vec(vec![3.0f32], [1], &device)?)?;
 /// let mut step = jit::Step::new();
-/// let mut lr = 0.4f32;
+/// let mut lr = 0.4;
 /// for _ in 0..6 {
 ///     step.run(|| {
 ///         let grads = w.get().sum(())?.backward()?;

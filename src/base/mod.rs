@@ -11,6 +11,7 @@ pub mod layout;
 pub mod location;
 pub mod scalar;
 pub mod shape;
+pub mod text;
 
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};

@@ -126,6 +126,12 @@ impl Graph {
         &self.nodes[NodeIndex::new(id.index())]
     }
 
+    /// A node to be spoiled by the verifier's tests.
+    #[cfg(test)]
+    pub(in crate::ir) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[NodeIndex::new(id.index())]
+    }
+
     /// Nodes in order: operands come before users.
     pub fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.nodes.node_count() as u32).map(NodeId)
@@ -158,11 +164,8 @@ impl Graph {
 
     /// Nodes that use `id`, in ascending order, each once.
     pub fn users(&self, id: NodeId) -> Vec<NodeId> {
-        let mut out: Vec<NodeId> = self
-            .nodes
-            .edges(NodeIndex::new(id.index()))
-            .map(|e| NodeId(e.target().index() as u32))
-            .collect();
+        let mut out: Vec<NodeId> =
+            self.nodes.edges(NodeIndex::new(id.index())).map(|e| NodeId(e.target().index() as u32)).collect();
         out.sort_unstable();
         out.dedup();
         out

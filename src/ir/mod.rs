@@ -9,6 +9,8 @@ pub mod graph;
 pub mod parse;
 pub mod print;
 pub mod rewrite;
+#[cfg(test)]
+mod tests;
 pub mod verify;
 
 pub use graph::{Graph, Input, InputKind, Node, NodeId, NodeOp};

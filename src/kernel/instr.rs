@@ -6,6 +6,7 @@
 //! nearest even, denormals kept, no contraction. Bits of NaN results are not promised.
 
 use crate::base::DType;
+use crate::kernel::meaning;
 
 /// The type of a value inside a kernel (a lane).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -100,6 +101,12 @@ macro_rules! rust_type {
 }
 
 macro_rules! instructions {
+    (@zip $out:expr, $a:expr) => { $out.zip($a) };
+    (@zip $out:expr, $a:expr, $b:expr) => { $out.zip($a).zip($b) };
+    (@zip $out:expr, $a:expr, $b:expr, $c:expr) => { $out.zip($a).zip($b).zip($c) };
+    (@pattern $out:pat, $a:pat) => { ($out, $a) };
+    (@pattern $out:pat, $a:pat, $b:pat) => { (($out, $a), $b) };
+    (@pattern $out:pat, $a:pat, $b:pat, $c:pat) => { ((($out, $a), $b), $c) };
     ($($(#[$doc:meta])* $name:ident $text:literal ($($arg:ident: $at:ident),*) -> $rt:ident = $body:expr;)*) => {
         /// A scalar instruction. See the module's table for operands and meaning.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -135,6 +142,20 @@ macro_rules! instructions {
                     Lane::put(r)
                 })* }
             }
+
+            /// [`Instr::eval`] on many lanes at once: `out[i]` from the `i`-th of each operand.
+            pub fn eval_lanes(self, args: [&[u64]; 3], out: &mut [u64]) {
+                match self { $(Instr::$name => {
+                    let mut _it = args.iter();
+                    $(let $arg = _it.next().copied().unwrap_or_default().iter();)*
+                    let zipped = instructions!(@zip out.iter_mut() $(, $arg)*);
+                    for instructions!(@pattern _slot $(, $arg)*) in zipped {
+                        $(let $arg: rust_type!($at) = Lane::get(*$arg);)*
+                        let r: rust_type!($rt) = $body;
+                        *_slot = Lane::put(r);
+                    }
+                })* }
+            }
         }
     };
 }
@@ -153,14 +174,24 @@ instructions! {
     Abs "abs" (a: F32) -> F32 = f32::from_bits(a.to_bits() & 0x7fff_ffff);
     Sqrt "sqrt" (a: F32) -> F32 = a.sqrt();
     /// IEEE 754-2019 minimum: NaN if either is NaN; -0 is below +0.
-    Min "min" (a: F32, b: F32) -> F32 = minimum(a, b);
+    Min "min" (a: F32, b: F32) -> F32 = meaning::minimum(a, b);
     /// IEEE 754-2019 maximum: NaN if either is NaN; +0 is above -0.
-    Max "max" (a: F32, b: F32) -> F32 = -minimum(-a, -b);
+    Max "max" (a: F32, b: F32) -> F32 = -meaning::minimum(-a, -b);
     Floor "floor" (a: F32) -> F32 = a.floor();
     Ceil "ceil" (a: F32) -> F32 = a.ceil();
     Trunc "trunc" (a: F32) -> F32 = a.trunc();
     /// To the nearest integer, ties to even.
     Round "round" (a: F32) -> F32 = a.round_ties_even();
+    /// `a * 2^floor(n)`, one rounding; see [`meaning::scale`].
+    Scale "scale" (a: F32, n: F32) -> F32 = meaning::scale(a, n);
+    /// The mantissa of a positive number, in 3/4..3/2; see [`meaning::mantissa`].
+    Mantissa "mantissa" (a: F32) -> F32 = meaning::mantissa(a);
+    /// The exponent that goes with it; see [`meaning::exponent`].
+    Exponent "exponent" (a: F32) -> F32 = meaning::exponent(a);
+    /// An angle of about -π/2..π/2 with the same sine; see [`meaning::sin_arg`].
+    SinArg "sin_arg" (a: F32) -> F32 = meaning::sin_arg(a);
+    /// An angle of about -π/2..π/2 whose sine is the cosine of `a`; see [`meaning::cos_arg`].
+    CosArg "cos_arg" (a: F32) -> F32 = meaning::cos_arg(a);
     // f32 comparisons; false with NaN, except `ne`
     Eq "eq" (a: F32, b: F32) -> Bool = a == b;
     Ne "ne" (a: F32, b: F32) -> Bool = a != b;
@@ -236,19 +267,6 @@ instructions! {
     UToL "utol" (a: U32) -> I64 = a as i64;
     /// 1 or 0.
     BToU "btou" (a: Bool) -> U32 = a as u32;
-}
-
-fn minimum(a: f32, b: f32) -> f32 {
-    if a.is_nan() || b.is_nan() {
-        f32::NAN
-    } else if a == b {
-        // Only zeros compare equal with different bits: the sign of either makes it -0.
-        f32::from_bits(a.to_bits() | b.to_bits())
-    } else if a < b {
-        a
-    } else {
-        b
-    }
 }
 
 impl Instr {

@@ -12,11 +12,13 @@ pub mod instr;
 pub mod ir;
 pub mod library;
 pub mod math;
+pub mod meaning;
 pub mod order;
 pub mod parse;
 pub mod print;
 pub mod verify;
 
-// pub use build::Builder;
+pub use build::Builder;
 pub use instr::{Instr, Ty};
-pub use ir::{Access, Arg, Combine, Guard, Inst, Kernel, Level, Val};
+pub use ir::{Access, Arg, Combine, Dynamic, Guard, Inst, Kernel, Level, Val};
+pub use order::Order;

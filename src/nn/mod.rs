@@ -38,6 +38,7 @@ impl Linear {
         if inputs == 0 {
             return Err(Error::argument("Linear::new", "at least one input", "0"));
         }
+        let _scope = crate::base::location::Scope::enter();
         let bound = 1.0 / (inputs as f32).sqrt();
         let draw = |u: Tensor| u.mul(2.0 * bound)?.sub(bound);
         Ok(Linear {

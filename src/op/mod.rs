@@ -12,6 +12,7 @@ pub mod elementwise;
 pub mod emit;
 pub mod full;
 pub mod gather;
+mod host;
 pub mod lowering;
 pub mod matmul;
 pub mod movement;
@@ -23,11 +24,20 @@ pub mod uniform;
 
 use smallvec::SmallVec;
 
-use crate::base::{DType, HostValue, Result, Scalar, Shape, Type};
+use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
+use cast::Cast;
+use concat::Concat;
 pub use elementwise::{Elementwise, Row};
 pub use emit::{Emit, Grad, Val};
+use full::Full;
+use gather::Gather;
 pub use lowering::{IndexMap, Lowering};
+use matmul::Matmul;
+use movement::{Expand, Permute, Reshape, Slice, Unslice};
+use reduce::Reduce;
 pub use reduce::ReduceKind;
+use scatter_add::ScatterAdd;
+use uniform::Uniform;
 
 /// An operation with its attributes. Attributes are *structural* (part of the trace's identity)
 /// except those of type [`Scalar`], which are parameters of each call.
@@ -115,8 +125,9 @@ pub trait Rules {
     /// class is not `Library`.
     fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<crate::kernel::Val>;
 
-    /// The library call, for ops of class `Library`.
-    fn library(&self, operands: &[Type], result: Type) -> Option<crate::kernel::library::Library> {
+    /// The library call, for ops of class `Library`, on operands that lie as these layouts say. `None` where
+    /// the call cannot express them: then they must be copied first.
+    fn library(&self, operands: &[Layout], result: &Layout) -> Option<crate::kernel::library::Library> {
         let _ = (operands, result);
         None
     }
@@ -124,6 +135,13 @@ pub trait Rules {
     /// The scalar attributes, in order.
     fn scalars(&self) -> SmallVec<[Scalar; 2]> {
         SmallVec::new()
+    }
+
+    /// Per scalar attribute the largest value it may take, from 0 up; `None`: any value will do.
+    /// `infer` checks it; a replay, whose scalars are new at each call, must check it again.
+    fn scalar_limits(&self, operands: &[Type]) -> SmallVec<[Option<i64>; 2]> {
+        let _ = operands;
+        self.scalars().iter().map(|_| None).collect()
     }
 
     /// The same op with other scalar attributes (as many as [`Rules::scalars`] gives).
@@ -137,8 +155,10 @@ pub enum Class {
     Pointwise,
     /// No operands; computed from the index and host scalars.
     Source,
-    /// A view: the operand's elements under another index.
+    /// A view: the operand's elements under another index (reshape, permute, expand, slice).
     Movement,
+    /// One result element from one element of one of the operands, or zero, by where it lies (concat, unslice).
+    Piecewise,
     /// Reads operand 0 at a place that operand 1 decides.
     Gather,
     /// A reduction.
@@ -147,22 +167,55 @@ pub enum Class {
     Library,
 }
 
+macro_rules! descriptors {
+    ($($kind:ident),*) => {
+        /// An op as the struct of its file; dereferences to its [`Rules`].
+        #[derive(Clone, Copy)]
+        pub enum Descriptor { $($kind($kind)),* }
+
+        impl std::ops::Deref for Descriptor {
+            type Target = dyn Rules;
+            fn deref(&self) -> &(dyn Rules + 'static) {
+                match self { $(Descriptor::$kind(d) => d),* }
+            }
+        }
+    };
+}
+descriptors!(
+    Elementwise,
+    Cast,
+    Full,
+    Uniform,
+    Reduce,
+    Reshape,
+    Permute,
+    Expand,
+    Slice,
+    Unslice,
+    Concat,
+    Matmul,
+    Gather,
+    ScatterAdd
+);
+
 impl Op {
     /// The rules of this op: the only place that goes from the enum to the files.
-    pub fn rules(&self) -> &dyn Rules {
-        match self {
-            Op::Elementwise(e) => e,
-            Op::Cast(..) => cast::rules(self),
-            Op::Full { .. } => full::rules(self),
-            Op::Uniform { .. } => uniform::rules(self),
-            Op::Reduce { .. } => reduce::rules(self),
-            Op::Reshape { .. } | Op::Permute { .. } | Op::Expand { .. } | Op::Slice { .. } | Op::Unslice { .. } => {
-                movement::rules(self)
-            }
-            Op::Concat { .. } => concat::rules(self),
-            Op::Matmul => matmul::rules(self),
-            Op::Gather { .. } => gather::rules(self),
-            Op::ScatterAdd { .. } => scatter_add::rules(self),
+    pub fn rules(&self) -> Descriptor {
+        match *self {
+            Op::Elementwise(e) => Descriptor::Elementwise(e),
+            Op::Cast(to) => Descriptor::Cast(Cast { to }),
+            Op::Full { shape, value } => Descriptor::Full(Full { shape, value }),
+            Op::Uniform { shape, seed, counter } => Descriptor::Uniform(Uniform { shape, seed, counter }),
+            Op::Reduce { kind, axes, keepdim } => Descriptor::Reduce(Reduce { kind, axes, keepdim }),
+            Op::Reshape { shape } => Descriptor::Reshape(Reshape { shape }),
+            Op::Permute { order } => Descriptor::Permute(Permute { order }),
+            Op::Expand { shape } => Descriptor::Expand(Expand { shape }),
+            Op::Slice { axis, start, len, step } => Descriptor::Slice(Slice { axis, start, len, step }),
+            Op::Unslice { axis, start, len, step } => Descriptor::Unslice(Unslice { axis, start, len, step }),
+            Op::Concat { axis } => Descriptor::Concat(Concat { axis }),
+            Op::Matmul => Descriptor::Matmul(Matmul),
+            Op::Gather { axis } => Descriptor::Gather(Gather { axis }),
+            Op::ScatterAdd { axis, len } => Descriptor::ScatterAdd(ScatterAdd { axis, len }),
         }
     }
 }
@@ -184,4 +237,17 @@ impl Op {
             _ => self == other,
         }
     }
+}
+
+/// Exactly `N` operand types.
+fn operands<const N: usize>(op: &'static str, given: &[Type]) -> Result<[Type; N]> {
+    given.try_into().map_err(|_| Error::argument(op, format!("{N} operands"), given.len().to_string()))
+}
+
+/// An axis of a shape.
+fn check_axis(op: &'static str, axis: usize, shape: Shape) -> Result<()> {
+    if axis < shape.rank() {
+        return Ok(());
+    }
+    Err(Error::argument(op, format!("an axis below {} for shape {shape}", shape.rank()), axis.to_string()))
 }

@@ -51,7 +51,9 @@ impl Adam {
     pub fn new(parameters: Vec<Var>, config: AdamConfig) -> Result<Adam> {
         let _scope = Scope::enter();
         let device = one_device("Adam::new", &parameters)?;
-        let zeros = || parameters.iter().map(|p| Var::state(&Tensor::zeros(p.shape(), p.dtype(), &device)?)).collect();
+        let zeros = || -> Result<Vec<Var>> {
+            parameters.iter().map(|p| Var::state(&Tensor::zeros(p.shape(), p.dtype(), &device)?)).collect()
+        };
         let one = Tensor::ones((), DType::F32, &device)?;
         Ok(Adam {
             config,

@@ -4,6 +4,7 @@
 //! backend may run independent branches in parallel. Only a plan that [`check::check`] accepted
 //! ([`check::Checked`]) can be executed. May rely on floors 0 to 3 (the checker on floors 0, 1 and this one only).
 
+mod access;
 pub mod check;
 pub mod print;
 

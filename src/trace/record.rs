@@ -236,9 +236,28 @@ impl Session {
             };
             return Err(no_tape(loss).unwrap_or_else(|| outside.into()));
         };
-        // The trace is the tape.
+        let (entries, leaves) = self.tape(self.ordinal());
+        self.check_reach(&entries, &leaves, loss_id)?;
+        let head = self.cursor;
+        self.push(Event { operands: smallvec![loss_id], ..blank(Kind::Backward, loc) });
+        let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
+        let device = loss.device().clone();
+        let mut cx = Inner { session: self, device };
+        let grads = tape::differentiate(&mut cx, &entries, Val(loss_id), &wanted);
+        let by_var = grads.and_then(|g| tape::sum_by_var(&mut cx, &leaves, &g));
+        let inner = (self.cursor - head - 1) as u32;
+        let path = self.path;
+        let table = Arc::new(GradTable { stamp: self.stamp, event: (path, head as u32), entries: Default::default() });
+        let event = &mut self.tree.paths[path as usize].events[head];
+        let grads = by_var.as_ref().map(|g| g.iter().map(|&(slot, v)| (slot, v.0)).collect()).unwrap_or_default();
+        event.extra = Some(Box::new(Extra { inner, grads, table: Some(table.clone()), ..Extra::default() }));
+        by_var.map(|_| Gradients(table))
+    }
+
+    /// The ops and the trainable leaves of the trace before event `end`: the trace is the tape.
+    fn tape(&self, end: u32) -> (Vec<Entry>, Vec<(u32, Val)>) {
         let (mut entries, mut leaves) = (Vec::new(), Vec::new());
-        for ordinal in 0..self.ordinal() {
+        for ordinal in 0..end {
             let e = self.event(ordinal);
             match e.kind {
                 Kind::Op => entries.push(Entry {
@@ -255,21 +274,24 @@ impl Session {
                 _ => {}
             }
         }
-        self.check_reach(&entries, &leaves, loss_id)?;
-        let head = self.cursor;
-        self.push(Event { operands: smallvec![loss_id], ..blank(Kind::Backward, loc) });
+        (entries, leaves)
+    }
+
+    /// The oracle of debug builds for "`backward` is one event": the rules run again and must give the
+    /// `count` events after the one at `head` of the present path.
+    pub fn verify_backward(&mut self, head: usize, count: usize) -> Result<()> {
+        let base = self.tree.paths[self.path as usize].base_event;
+        let loss = self.event(base + head as u32).operands[0];
+        let (entries, leaves) = self.tape(base + head as u32);
         let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
-        let device = loss.device().clone();
-        let mut cx = Inner { session: self, device };
-        let grads = tape::differentiate(&mut cx, &entries, Val(loss_id), &wanted);
-        let by_var = grads.and_then(|g| tape::sum_by_var(&mut cx, &leaves, &g));
-        let inner = (self.cursor - head - 1) as u32;
-        let path = self.path;
-        let table = Arc::new(GradTable { stamp: self.stamp, event: (path, head as u32), entries: Default::default() });
-        let event = &mut self.tree.paths[path as usize].events[head];
-        let grads = by_var.as_ref().map(|g| g.iter().map(|&(slot, v)| (slot, v.0)).collect()).unwrap_or_default();
-        event.extra = Some(Box::new(Extra { inner, grads, table: Some(table.clone()), ..Extra::default() }));
-        by_var.map(|_| Gradients(table))
+        let first = base + head as u32 + 1;
+        let mut cx = Oracle { session: self, next: first, end: first + count as u32 };
+        let grads = tape::differentiate(&mut cx, &entries, Val(loss), &wanted)?;
+        tape::sum_by_var(&mut cx, &leaves, &grads)?;
+        if cx.next != cx.end {
+            return Err(Error::bug("trace", "a replayed backward has more events than its rules give"));
+        }
+        Ok(())
     }
 
     /// Refuses a loss without a trainable `Var` behind it, or with a value of an eager tape.
@@ -319,6 +341,36 @@ impl Emit for Inner<'_> {
         let op = self.session.resolve_scalars(&op);
         let t = self.session.record_op_at(&op, &refs, &self.device, Loc::caller(), true)?;
         self.session.ids.get(&t.addr()).map(|&v| Val(v)).ok_or_else(|| Error::bug("trace", "a value without an id"))
+    }
+
+    fn ty(&self, v: Val) -> Type {
+        self.session.handle(v.0).map(|t| t.ty()).unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
+    }
+}
+
+/// Compares gradient ops with the events recorded for them.
+struct Oracle<'a> {
+    session: &'a Session,
+    next: u32,
+    end: u32,
+}
+
+impl Emit for Oracle<'_> {
+    fn emit(&mut self, op: Op, operands: &[Val]) -> Result<Val> {
+        if self.next == self.end {
+            return Err(Error::bug("trace", "a replayed backward has fewer events than its rules give"));
+        }
+        let e = self.session.event(self.next);
+        let same = e.inner
+            && e.op.same_structure(&op)
+            && e.operands.iter().copied().eq(operands.iter().map(|v| v.0))
+            && e.op.rules().scalars().iter().map(|s| s.origin).eq(op.rules().scalars().iter().map(|s| s.origin));
+        if !same {
+            let detail = format!("a replayed backward: recorded {:?}{:?}, the rules give {op:?}{operands:?}", e.op, e.operands);
+            return Err(Error::bug("trace", detail));
+        }
+        self.next += 1;
+        Ok(Val(e.out))
     }
 
     fn ty(&self, v: Val) -> Type {

@@ -311,11 +311,11 @@ impl Session {
         let dump = crate::base::config::config().dump.clone();
         let explained = Explained {
             graph: if dump.is_some() { graph.to_string() } else { String::new() },
-            plan: if dump.is_some() { compiled.plan.plan().to_string() } else { String::new() },
+            plan: if dump.is_some() { format!("{:#?}", compiled.plan.plan()) } else { String::new() },
             ops: graph.len() - graph.inputs().len(),
             kernels: compiled.plan.plan().steps.len(),
         };
-        let fused = dump.as_ref().map(|_| compiled.dump());
+        let fused = dump.as_ref().map(|_| fused_text(&compiled));
         let executable = device.backend().compile(compiled.plan)?;
         if let Some(dir) = dump {
             write_dump(&dir, self.stamp, &graph.name, &explained, &fused.unwrap_or_default(), &executable.listing())?;
@@ -346,6 +346,7 @@ impl Session {
             });
         }
         let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2)?;
+        drop(sources);
         self.last.launches += 1;
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
@@ -492,6 +493,15 @@ impl Builder<'_> {
 fn is_subset(a: &[ValId], b: &[ValId]) -> bool {
     let mut rest = b.iter();
     a.iter().all(|x| rest.any(|y| y == x))
+}
+
+/// The graph after the passes, then every decision.
+fn fused_text(compiled: &pass::Compiled) -> String {
+    let mut out = compiled.graph.to_string();
+    for note in &compiled.notes {
+        out.push_str(&format!("; {note}\n"));
+    }
+    out
 }
 
 fn write_dump(

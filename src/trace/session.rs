@@ -131,6 +131,7 @@ impl Session {
             Mode::Shadow => self.close_shadow(),
             Mode::Record => self.close_record(),
         };
+        self.settle_gradients();
         if result.is_ok() {
             self.remember();
         }
@@ -144,7 +145,23 @@ impl Session {
         if let Err(e) = result.and_then(|()| self.commit_writes()) {
             tracing::error!("closing a step after a panic: {e}");
         }
+        self.settle_gradients();
         self.reset();
+    }
+
+    /// Fills the tables of `Gradients` that outlive the call.
+    fn settle_gradients(&self) {
+        for ordinal in 0..self.ordinal() {
+            let e = self.event(ordinal);
+            let Some(x) = &e.extra else { continue };
+            let Some(table) = x.table.as_ref().filter(|t| Arc::strong_count(t) > 1) else { continue };
+            let entries = x
+                .grads
+                .iter()
+                .filter_map(|&(slot, v)| Some((self.vars.get(slot as usize)?.var.id(), self.handle(v).ok()?.clone())))
+                .collect();
+            let _ = table.entries.set(entries);
+        }
     }
 
     /// Clears the call's state and replaces the templates it used up.
@@ -278,7 +295,7 @@ impl Recorder for Session {
     #[inline]
     fn op(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
         if self.mode == Mode::Shadow {
-            if let Some(t) = self.shadow_op(op, operands) {
+            if let Some(t) = self.shadow_op(op, operands, device) {
                 return Ok(t);
             }
             return self.shadow_op_slow(op, operands, device, at);

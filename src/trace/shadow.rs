@@ -43,7 +43,7 @@ fn scalar_fits(op: &Op, event: &Event) -> bool {
 impl Session {
     /// The hot path: the next event is this op on these promised handles.
     #[inline]
-    pub fn shadow_op(&mut self, op: &Op, operands: &[&Tensor]) -> Option<Tensor> {
+    pub fn shadow_op(&mut self, op: &Op, operands: &[&Tensor], device: &Device) -> Option<Tensor> {
         let e = self.tree.paths[self.path as usize].events.get(self.cursor)?;
         if e.kind != Kind::Op || !op.same_structure(&e.op) || e.operands.len() != operands.len() {
             return None;
@@ -53,7 +53,8 @@ impl Session {
                 return None;
             }
         }
-        if !scalar_fits(op, e) {
+        // An op without operands says its device itself.
+        if !scalar_fits(op, e) || (operands.is_empty() && self.device.as_ref() != Some(device)) {
             return None;
         }
         let template = e.template.as_ref()?;
@@ -332,12 +333,16 @@ impl Session {
         let inner = &inner[..extra.inner as usize];
         self.ptrs.extend(inner.iter().filter_map(|e| e.template.as_ref()).map(|t| t.addr()));
         self.cursor += 1 + inner.len();
+        let count = inner.len();
         let table = extra
             .table
             .get_or_insert_with(|| {
                 Arc::new(GradTable { stamp, event: (path, at as u32), entries: std::sync::OnceLock::new() })
             })
             .clone();
+        if cfg!(debug_assertions) {
+            self.verify_backward(at, count)?;
+        }
         Ok(Gradients(table))
     }
 

@@ -10,6 +10,17 @@ use crate::base::{DType, Result, Scalar};
 use crate::kernel::{self, Builder};
 use crate::op::emit::{Arg, Grad, Val};
 
+/// A formula that is one instruction per dtype, of one or two operands.
+macro_rules! per_dtype {
+    (F32 => $float:ident, I64 => $int:ident; a) => {
+        |b, dtype, x| if dtype == crate::base::DType::I64 { b.$int(x[0]) } else { b.$float(x[0]) }
+    };
+    (F32 => $float:ident, I64 => $int:ident; a, b) => {
+        |b, dtype, x| if dtype == crate::base::DType::I64 { b.$int(x[0], x[1]) } else { b.$float(x[0], x[1]) }
+    };
+}
+use per_dtype;
+
 /// One elementwise operation: all that is known of it.
 pub struct Row {
     /// Name in the text form, in reports and errors.

@@ -1,0 +1,126 @@
+//! Host values as the reference evaluation needs them: views, lanes, formulas over all elements.
+
+use crate::base::host::HostData;
+use crate::base::{DType, Error, HostValue, Layout, Result, Shape, Type};
+use crate::kernel::{Builder, Inst, Ty, Val};
+
+/// Applies one expression to the elements whatever their type, keeping the type.
+macro_rules! each {
+    ($data:expr, $v:ident => $body:expr) => {
+        match $data {
+            HostData::F32($v) => HostData::F32($body),
+            HostData::I64($v) => HostData::I64($body),
+            HostData::Bool($v) => HostData::Bool($body),
+            HostData::F64($v) => HostData::F64($body),
+        }
+    };
+}
+
+/// The dtype a value stands for.
+pub fn dtype(v: &HostValue) -> DType {
+    match v.data {
+        HostData::F32(_) | HostData::F64(_) => DType::F32,
+        HostData::I64(_) => DType::I64,
+        HostData::Bool(_) => DType::Bool,
+    }
+}
+
+/// The types that values stand for.
+pub fn types(values: &[HostValue]) -> Vec<Type> {
+    values.iter().map(|v| Type::new(dtype(v), v.shape)).collect()
+}
+
+/// Whether the operands ask for double precision.
+pub fn is_double(values: &[HostValue]) -> bool {
+    values.iter().any(|v| matches!(v.data, HostData::F64(_)))
+}
+
+/// Element positions of a view, in row-major order of its shape.
+pub fn positions(layout: &Layout) -> Vec<usize> {
+    let mut out = vec![layout.offset as usize];
+    for (&d, &s) in layout.shape.dims().iter().zip(layout.strides()) {
+        out = out.iter().flat_map(|&p| (0..d).map(move |i| p.wrapping_add_signed(i as isize * s))).collect();
+    }
+    out
+}
+
+/// The elements of a view of `v`.
+pub fn view(v: &HostValue, layout: &Layout) -> HostValue {
+    pick(v, &positions(layout), layout.shape)
+}
+
+/// The elements at `positions`, as `shape`.
+pub fn pick(v: &HostValue, positions: &[usize], shape: Shape) -> HostValue {
+    HostValue::new(shape, each!(&v.data, x => positions.iter().map(|&p| x[p]).collect()))
+}
+
+/// Zeros (false) of the kind of `like`.
+pub fn zeros(shape: Shape, like: &HostData) -> HostValue {
+    let n = shape.numel();
+    HostValue::new(shape, each!(like, v => { let _ = v; vec![Default::default(); n] }))
+}
+
+/// The elements as kernel lanes.
+pub fn lanes(data: &HostData) -> Vec<u64> {
+    match data {
+        HostData::F32(v) => v.iter().map(|x| x.to_bits() as u64).collect(),
+        HostData::I64(v) => v.iter().map(|&x| x as u64).collect(),
+        HostData::Bool(v) => v.iter().map(|&x| x as u64).collect(),
+        HostData::F64(v) => v.iter().map(|&x| (x as f32).to_bits() as u64).collect(),
+    }
+}
+
+/// The elements in kernel lanes of `dtype`.
+pub fn from_lanes(dtype: DType, lanes: &[u64]) -> HostData {
+    match dtype {
+        DType::F32 => HostData::F32(lanes.iter().map(|&b| f32::from_bits(b as u32)).collect()),
+        DType::I64 => HostData::I64(lanes.iter().map(|&b| b as i64).collect()),
+        DType::Bool => HostData::Bool(lanes.iter().map(|&b| b != 0).collect()),
+    }
+}
+
+/// Doubles as elements of a result of `dtype`: truth values for bool, else doubles.
+pub fn from_doubles(dtype: DType, values: Vec<f64>) -> HostData {
+    match dtype {
+        DType::Bool => HostData::Bool(values.iter().map(|&v| v != 0.0).collect()),
+        DType::I64 => HostData::I64(values.iter().map(|&v| v as i64).collect()),
+        DType::F32 => HostData::F64(values),
+    }
+}
+
+/// `formula` as a straight line of instructions over parameters of the given types; its result last.
+pub fn formula(tys: &[Ty], formula: impl FnOnce(&mut Builder, &[Val]) -> Val) -> (Vec<Inst>, Val) {
+    let mut b = Builder::new(&[], &[]);
+    let args: Vec<Val> = tys.iter().map(|&ty| b.param(ty)).collect();
+    let result = formula(&mut b, &args);
+    (b.kernel().body.clone(), result)
+}
+
+/// Runs a formula at each of `n` points. A column of one lane is the same at every point.
+pub fn run_formula((body, result): &(Vec<Inst>, Val), columns: &[Vec<u64>], n: usize) -> Result<Vec<u64>> {
+    let mut values: Vec<Vec<u64>> = Vec::with_capacity(body.len());
+    let at = |v: &Vec<u64>, i: usize| if v.len() == 1 { v[0] } else { v[i] };
+    for inst in body {
+        values.push(match inst {
+            Inst::Const { bits, .. } => vec![*bits],
+            Inst::Param { param } => columns[*param as usize].clone(),
+            Inst::Op { instr, args } => {
+                let args: Vec<&Vec<u64>> =
+                    args[..instr.operands().len()].iter().map(|a| &values[a.0 as usize]).collect();
+                let count = if args.iter().all(|v| v.len() == 1) { 1 } else { n };
+                let mut word = [0; 3];
+                (0..count)
+                    .map(|i| {
+                        for (w, v) in word.iter_mut().zip(&args) {
+                            *w = at(v, i);
+                        }
+                        instr.eval(&word)
+                    })
+                    .collect()
+            }
+            other => return Err(Error::bug("formula", format!("{other:?} is not a scalar instruction"))),
+        });
+    }
+    let out = &values[result.0 as usize];
+    Ok(if out.len() == n { out.clone() } else { vec![out.first().copied().unwrap_or(0); n] })
+}

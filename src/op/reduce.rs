@@ -1,0 +1,201 @@
+//! Reductions over axes, in the order of [`crate::kernel::order`]; NaN propagates.
+//!
+//! A maximum or minimum over no elements is refused, since it has no value. The gradient of a
+//! maximum or minimum is shared evenly among ties.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::base::host::HostData;
+use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
+use crate::kernel::order::Order;
+use crate::kernel::{self, Combine};
+use crate::op::elementwise::{arith, compare, logic};
+use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, host};
+
+/// The kinds of reduction.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReduceKind {
+    /// Sum of f32 or i64 (wrapping); 0 over nothing.
+    Sum,
+    /// Maximum of f32 or i64.
+    Max,
+    /// Minimum of f32 or i64.
+    Min,
+    /// Whether some truth value is true.
+    Any,
+    /// Whether all truth values are true.
+    All,
+}
+
+impl ReduceKind {
+    /// Every kind.
+    pub const ALL: [ReduceKind; 5] =
+        [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::Any, ReduceKind::All];
+
+    /// The op's name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceKind::Sum => "sum",
+            ReduceKind::Max => "max",
+            ReduceKind::Min => "min",
+            ReduceKind::Any => "any",
+            ReduceKind::All => "all",
+        }
+    }
+
+    /// How a kernel combines elements of `dtype`; `None` where the kind does not take it.
+    pub fn combine(self, dtype: DType) -> Option<Combine> {
+        Some(match (self, dtype) {
+            (ReduceKind::Sum, DType::F32) => Combine::Sum,
+            (ReduceKind::Max, DType::F32) => Combine::Max,
+            (ReduceKind::Min, DType::F32) => Combine::Min,
+            (ReduceKind::Sum, DType::I64) => Combine::LSum,
+            (ReduceKind::Max, DType::I64) => Combine::LMax,
+            (ReduceKind::Min, DType::I64) => Combine::LMin,
+            (ReduceKind::Any, DType::Bool) => Combine::Any,
+            (ReduceKind::All, DType::Bool) => Combine::All,
+            _ => return None,
+        })
+    }
+}
+
+/// [`Op::Reduce`].
+#[derive(Clone, Copy)]
+pub struct Reduce {
+    pub kind: ReduceKind,
+    pub axes: u8,
+    pub keepdim: bool,
+}
+
+/// Sums `v` over the axes along which `shape` was broadcast to it, and gives it that shape.
+pub fn sum_to(cx: &mut dyn Emit, v: Val, shape: Shape) -> Result<Val> {
+    let from = cx.ty(v).shape;
+    if from == shape {
+        return Ok(v);
+    }
+    let lead = from.rank().saturating_sub(shape.rank());
+    let stretched = (0..from.rank()).filter(|&a| a < lead || (shape[a - lead] == 1 && from[a] != 1));
+    let axes = stretched.fold(0u8, |mask, a| mask | 1 << a);
+    let mut out = v;
+    if axes != 0 {
+        out = cx.emit(Op::Reduce { kind: ReduceKind::Sum, axes, keepdim: false }, &[out])?;
+    }
+    if cx.ty(out).shape != shape {
+        out = cx.emit(Op::Reshape { shape }, &[out])?;
+    }
+    Ok(out)
+}
+
+impl Reduce {
+    fn is_reduced(&self, axis: usize) -> bool {
+        self.axes >> axis & 1 == 1
+    }
+
+    /// Per result element, the positions of the elements it combines, in logical order.
+    fn groups(&self, shape: Shape) -> Result<Vec<Vec<usize>>> {
+        let all = Layout::contiguous(shape);
+        let part = |reduced: bool| -> Result<Layout> {
+            let axes: Vec<usize> = (0..shape.rank()).filter(|&a| self.is_reduced(a) == reduced).collect();
+            let dims: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
+            let mut layout = Layout::contiguous(Shape::new(&dims)?);
+            for (slot, &a) in layout.strides.iter_mut().zip(&axes) {
+                *slot = all.strides[a];
+            }
+            Ok(layout)
+        };
+        let inner = host::positions(&part(true)?);
+        Ok(host::positions(&part(false)?).iter().map(|o| inner.iter().map(|i| o + i).collect()).collect())
+    }
+}
+
+impl Rules for Reduce {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn infer(&self, operands: &[Type]) -> Result<Type> {
+        let [x] = super::operands(self.name(), operands)?;
+        if let Some(axis) = (0..8).rev().find(|&a| self.is_reduced(a)) {
+            super::check_axis(self.name(), axis, x.shape)?;
+        }
+        if self.kind.combine(x.dtype).is_none() {
+            let want = if matches!(self.kind, ReduceKind::Any | ReduceKind::All) { "bool" } else { "f32 or i64" };
+            return Err(Error::dtype(self.name(), want, x.dtype));
+        }
+        let count: usize = (0..x.shape.rank()).filter(|&a| self.is_reduced(a)).map(|a| x.shape[a]).product();
+        if count == 0 && matches!(self.kind, ReduceKind::Max | ReduceKind::Min) {
+            let given = format!("shape {}", x.shape);
+            return Err(Error::shape(self.name(), "at least one element along the reduced axes", given));
+        }
+        Ok(Type::new(x.dtype, x.shape.reduce(self.axes, self.keepdim)))
+    }
+
+    fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
+        let (x, result, grad) = (g.operands[0], g.result, g.grad);
+        let ty = g.ty(x);
+        if !g.needs(0) || !ty.dtype.is_float() {
+            return Ok(smallvec![None]);
+        }
+        let kept = ty.shape.reduce(self.axes, true);
+        let keep =
+            |g: &mut Grad<'_>, v: Val| if self.keepdim { Ok(v) } else { g.emit(Op::Reshape { shape: kept }, &[v]) };
+        let grad = keep(g, grad)?;
+        if self.kind == ReduceKind::Sum {
+            return Ok(smallvec![Some(g.emit(Op::Expand { shape: ty.shape }, &[grad])?)]);
+        }
+        let result = keep(g, result)?;
+        let ties = g.row(&compare::EQ, &[x.into(), result.into()])?;
+        let ones = g.emit(Op::Cast(DType::F32), &[ties])?;
+        let count = g.emit(Op::Reduce { kind: ReduceKind::Sum, axes: self.axes, keepdim: true }, &[ones])?;
+        let share = g.row(&arith::DIV, &[grad.into(), count.into()])?;
+        Ok(smallvec![Some(g.row(&logic::SELECT, &[ties.into(), share.into(), 0.0.into()])?)])
+    }
+
+    fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
+        let result = self.infer(&host::types(operands))?;
+        let x = &operands[0];
+        let groups = self.groups(x.shape)?;
+        if let HostData::F64(v) = &x.data {
+            let larger = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
+            let combine = |group: &Vec<usize>| {
+                let values = group.iter().map(|&p| v[p]);
+                match self.kind {
+                    ReduceKind::Max => values.fold(f64::NEG_INFINITY, larger),
+                    ReduceKind::Min => -values.fold(f64::NEG_INFINITY, |a, b| larger(a, -b)),
+                    _ => values.sum(),
+                }
+            };
+            return Ok(HostValue::new(result.shape, HostData::F64(groups.iter().map(combine).collect())));
+        }
+        let Some(combine) = self.kind.combine(result.dtype) else {
+            return Err(Error::dtype(self.name(), "another dtype", result.dtype));
+        };
+        let reduced: Vec<bool> = (0..x.shape.rank()).map(|a| self.is_reduced(a)).collect();
+        let order = Order::of(x.shape.dims(), &reduced);
+        let lanes = host::lanes(&x.data);
+        let out: Vec<u64> =
+            groups.iter().map(|group| order.combine(combine, group.iter().map(|&p| lanes[p]))).collect();
+        Ok(HostValue::new(result.shape, host::from_lanes(result.dtype, &out)))
+    }
+
+    fn flops(&self, operands: &[Type], _: Type) -> u64 {
+        operands.iter().map(|t| t.shape.numel() as u64).sum()
+    }
+
+    fn class(&self) -> Class {
+        Class::Reduction
+    }
+
+    fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<kernel::Val> {
+        let Some(combine) = self.kind.combine(result.dtype) else {
+            return Err(Error::dtype(self.name(), "another dtype", result.dtype));
+        };
+        let inner = cx.reduction_map(0, map)?;
+        let value = cx.operand(0, &inner)?;
+        cx.reduce(combine, value)
+    }
+
+    fn with_scalars(&self, _: &[Scalar]) -> Op {
+        Op::Reduce { kind: self.kind, axes: self.axes, keepdim: self.keepdim }
+    }
+}

@@ -1,0 +1,386 @@
+//! Cases of every op for conformance tests: rows of the elementwise table get theirs from
+//! their arity, dtype rule and domain; structural ops list theirs here.
+
+use crate::base::host::HostData;
+use crate::base::{DType, HostValue, Scalar, Shape, Type};
+use crate::op::elementwise::{DTypes, Elementwise, Row, rows};
+use crate::op::{AxisList, Op, ReduceKind};
+
+/// One application of an op.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub op: Op,
+    pub operands: Vec<Operand>,
+    /// Bound on the error of f32 results against double precision: `relative * |value| + absolute`.
+    pub relative: f64,
+    pub absolute: f64,
+}
+
+/// An operand of a sample: its type, and which values it may hold.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    pub ty: Type,
+    pub values: Values,
+}
+
+/// Values of an operand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Values {
+    /// Drawn evenly from a range.
+    Range(f64, f64),
+    /// Indices `0..len`.
+    Index(usize),
+    /// Among others infinities, NaN, zeros of both signs, denormals (f32), or the extreme integers.
+    Special,
+}
+
+/// A small generator (splitmix64), so that samples are the same in every run.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A double in [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+const SPECIAL_F32: [f32; 14] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::NAN,
+    f32::MIN_POSITIVE,
+    -1.0e-40,
+    1.0e-45,
+    f32::MAX,
+    f32::MIN,
+    88.8,
+    -103.5,
+];
+const SPECIAL_I64: [i64; 7] = [0, 1, -1, i64::MIN, i64::MAX, 1 << 40, -3];
+
+impl Operand {
+    /// Values for the operand.
+    pub fn fill(&self, random: &mut Random) -> HostValue {
+        let n = self.ty.shape.numel();
+        let mut real = || match self.values {
+            Values::Range(lo, hi) => lo + (hi - lo) * random.unit(),
+            Values::Index(len) => (random.unit() * len as f64).floor(),
+            Values::Special => f64::NAN,
+        };
+        let reals: Vec<f64> = (0..n).map(|_| real()).collect();
+        let special = self.values == Values::Special;
+        let mut pick = |len: usize| (random.next_u64() % len as u64) as usize;
+        let data = match self.ty.dtype {
+            DType::F32 if special => HostData::F32((0..n).map(|_| SPECIAL_F32[pick(SPECIAL_F32.len())]).collect()),
+            DType::I64 if special => HostData::I64((0..n).map(|_| SPECIAL_I64[pick(SPECIAL_I64.len())]).collect()),
+            DType::Bool => HostData::Bool((0..n).map(|_| pick(2) == 1).collect()),
+            DType::F32 => HostData::F32(reals.iter().map(|&v| v as f32).collect()),
+            DType::I64 => HostData::I64(reals.iter().map(|&v| v.floor() as i64).collect()),
+        };
+        HostValue::new(self.ty.shape, data)
+    }
+}
+
+impl Sample {
+    fn new(op: Op, operands: Vec<Operand>) -> Sample {
+        Sample { op, operands, relative: 3e-7, absolute: 0.0 }
+    }
+
+    /// Values of the operands; another seed gives others.
+    pub fn inputs(&self, seed: u64) -> Vec<HostValue> {
+        let mut random = Random(seed);
+        self.operands.iter().map(|o| o.fill(&mut random)).collect()
+    }
+
+    /// Whether the operands hold infinities, NaN and the like: then only bits can be compared.
+    pub fn is_special(&self) -> bool {
+        self.operands.iter().any(|o| o.values == Values::Special)
+    }
+}
+
+fn ty(dtype: DType, dims: &[usize]) -> Type {
+    Type::new(dtype, Shape::new(dims).unwrap_or(Shape::SCALAR))
+}
+
+fn floats(dims: &[usize]) -> Operand {
+    Operand { ty: ty(DType::F32, dims), values: Values::Range(-2.0, 2.0) }
+}
+
+fn integers(dims: &[usize]) -> Operand {
+    Operand { ty: ty(DType::I64, dims), values: Values::Range(-50.0, 50.0) }
+}
+
+fn truths(dims: &[usize]) -> Operand {
+    Operand { ty: ty(DType::Bool, dims), values: Values::Range(0.0, 1.0) }
+}
+
+fn indices(dims: &[usize], len: usize) -> Operand {
+    Operand { ty: ty(DType::I64, dims), values: Values::Index(len) }
+}
+
+/// Every sample of every op.
+pub fn samples() -> Vec<Sample> {
+    let structural = [sources(), casts(), movements(), unslices(), concats(), reductions(), matmuls(), gathers()];
+    rows().flat_map(row_samples).chain(structural.into_iter().flatten()).collect()
+}
+
+/// The data dtypes that a dtype rule takes.
+pub fn dtypes(rule: DTypes) -> &'static [DType] {
+    match rule {
+        DTypes::Float => &[DType::F32],
+        DTypes::Number => &[DType::F32, DType::I64],
+        DTypes::Compare | DTypes::Select => &DType::ALL,
+        DTypes::Logic => &[DType::Bool],
+    }
+}
+
+/// Shapes of up to three operands that broadcast.
+const SHAPES: [[&[usize]; 3]; 13] = [
+    [&[], &[], &[]],
+    [&[1], &[1], &[1]],
+    [&[0], &[0], &[0]],
+    [&[3, 0], &[1, 0], &[3, 1]],
+    [&[7], &[7], &[7]],
+    [&[127], &[], &[127]],
+    [&[128], &[128], &[1]],
+    [&[129], &[129], &[129]],
+    [&[5, 1], &[1, 7], &[5, 7]],
+    [&[3, 4], &[4], &[3, 4]],
+    [&[2, 1, 3], &[4, 1], &[2, 4, 3]],
+    [&[33, 31], &[33, 1], &[31]],
+    [&[1, 257], &[2, 1], &[257]],
+];
+
+fn row_samples(row: &'static Row) -> Vec<Sample> {
+    let mut out = Vec::new();
+    for &data in dtypes(row.dtypes) {
+        let operand = |p: usize, dims: &[usize], values: Values| {
+            let condition = row.dtypes == DTypes::Select && p == 0;
+            Operand { ty: ty(if condition { DType::Bool } else { data }, dims), values }
+        };
+        let (lo, hi) = row.domain;
+        // Whole numbers in a wider range, so that i64 rows see more than a few values.
+        let range = if data == DType::I64 { Values::Range(lo * 8.0, hi * 8.0) } else { Values::Range(lo, hi) };
+        for shapes in &SHAPES {
+            let operands = (0..row.arity).map(|p| operand(p, shapes[p], range)).collect();
+            out.push(Sample::new(Op::Elementwise(Elementwise::new(row)), operands));
+        }
+        let special = (0..row.arity).map(|p| operand(p, &[400], Values::Special)).collect();
+        out.push(Sample::new(Op::Elementwise(Elementwise::new(row)), special));
+        if row.arity < 2 {
+            continue;
+        }
+        let first = (row.dtypes == DTypes::Select) as usize;
+        for p in first..row.arity {
+            for (dims, s) in [(&[6][..], Scalar::i64(1)), (&[2, 65], Scalar::f32(1.5)), (&[], Scalar::f32(0.75))] {
+                let op = Op::Elementwise(Elementwise { row, scalar: Some((p as u8, s.constant())) });
+                let operands = (0..row.arity).filter(|&q| q != p).map(|q| operand(q, dims, range)).collect();
+                out.push(Sample::new(op, operands));
+            }
+        }
+    }
+    out
+}
+
+fn sources() -> Vec<Sample> {
+    let shapes: [&[usize]; 5] = [&[], &[0, 3], &[5], &[129], &[3, 7, 11]];
+    let values = [Scalar::f32(0.1), Scalar::i64(-3), Scalar::bool(true)];
+    let mut out = Vec::new();
+    for dims in shapes {
+        let shape = ty(DType::F32, dims).shape;
+        out.extend(values.map(|v| Sample::new(Op::Full { shape, value: v.constant() }, vec![])));
+        for (seed, counter) in [(0, 0), (7, 1 << 33), (-5, 2)] {
+            let [seed, counter] = [seed, counter].map(|v| Scalar::i64(v).constant());
+            out.push(Sample::new(Op::Uniform { shape, seed, counter }, vec![]));
+        }
+    }
+    out
+}
+
+fn casts() -> Vec<Sample> {
+    let mut out = Vec::new();
+    for from in DType::ALL {
+        for to in DType::ALL {
+            for (dims, values) in
+                [(&[131][..], Values::Range(-9.0, 9.0)), (&[], Values::Range(-9.0, 9.0)), (&[200], Values::Special)]
+            {
+                out.push(Sample::new(Op::Cast(to), vec![Operand { ty: ty(from, dims), values }]));
+            }
+        }
+    }
+    out
+}
+
+fn movements() -> Vec<Sample> {
+    let shape = |dims: &[usize]| ty(DType::F32, dims).shape;
+    let reshapes: [(&[usize], &[usize]); 7] = [
+        (&[6], &[2, 3]),
+        (&[2, 3, 4], &[6, 4]),
+        (&[2, 3, 4], &[4, 6]),
+        (&[5, 1, 7], &[35]),
+        (&[], &[1, 1]),
+        (&[0, 3], &[3, 0, 2]),
+        (&[4, 6], &[2, 2, 3, 2]),
+    ];
+    let permutes: [(&[usize], &[usize]); 5] =
+        [(&[3, 5], &[1, 0]), (&[2, 3, 4], &[2, 0, 1]), (&[2, 3, 4], &[0, 2, 1]), (&[7], &[0]), (&[0, 3], &[1, 0])];
+    let expands: [(&[usize], &[usize]); 5] =
+        [(&[3, 1], &[3, 5]), (&[4], &[2, 3, 4]), (&[], &[6]), (&[1], &[0]), (&[2, 1, 3], &[2, 130, 3])];
+    let slices: [(&[usize], u8, i64, usize, usize); 7] = [
+        (&[10], 0, 2, 5, 1),
+        (&[10], 0, 1, 3, 4),
+        (&[4, 9], 1, 3, 6, 1),
+        (&[4, 9, 2], 1, 0, 4, 2),
+        (&[5, 3], 0, 5, 0, 1),
+        (&[300], 0, 17, 257, 1),
+        (&[3, 3], 0, 2, 1, 1),
+    ];
+    let mut out = Vec::new();
+    for operand in [floats, integers, truths] {
+        out.extend(reshapes.map(|(from, to)| Sample::new(Op::Reshape { shape: shape(to) }, vec![operand(from)])));
+        out.extend(permutes.map(|(d, o)| Sample::new(Op::Permute { order: AxisList::new(o) }, vec![operand(d)])));
+        out.extend(expands.map(|(from, to)| Sample::new(Op::Expand { shape: shape(to) }, vec![operand(from)])));
+        out.extend(slices.map(|(dims, axis, start, len, step)| {
+            Sample::new(Op::Slice { axis, start: Scalar::i64(start).constant(), len, step }, vec![operand(dims)])
+        }));
+    }
+    out
+}
+
+fn unslices() -> Vec<Sample> {
+    let cases: [(&[usize], u8, i64, usize, usize); 8] = [
+        (&[5], 0, 2, 10, 1),
+        (&[3], 0, 1, 10, 4),
+        (&[4, 6], 1, 3, 9, 1),
+        (&[4, 4, 2], 1, 0, 9, 2),
+        (&[0, 3], 0, 2, 5, 1),
+        (&[257], 0, 17, 300, 1),
+        (&[3, 3], 0, 0, 3, 1),
+        (&[2, 0], 0, 1, 4, 2),
+    ];
+    let mut out = Vec::new();
+    for operand in [floats, integers, truths] {
+        out.extend(cases.map(|(dims, axis, start, len, step)| {
+            Sample::new(Op::Unslice { axis, start: Scalar::i64(start).constant(), len, step }, vec![operand(dims)])
+        }));
+    }
+    out
+}
+
+fn concats() -> Vec<Sample> {
+    let cases: [(&[&[usize]], u8); 7] = [
+        (&[&[3]], 0),
+        (&[&[3], &[4], &[1]], 0),
+        (&[&[2, 3], &[2, 5]], 1),
+        (&[&[2, 3], &[1, 3], &[4, 3]], 0),
+        (&[&[3, 2, 2], &[3, 0, 2], &[3, 1, 2]], 1),
+        (&[&[0, 3], &[0, 2]], 1),
+        (&[&[129], &[128]], 0),
+    ];
+    let mut out = Vec::new();
+    for operand in [floats, integers, truths] {
+        out.extend(
+            cases.map(|(shapes, axis)| {
+                Sample::new(Op::Concat { axis }, shapes.iter().map(|dims| operand(dims)).collect())
+            }),
+        );
+    }
+    out
+}
+
+fn reductions() -> Vec<Sample> {
+    let cases: [(&[usize], u8); 16] = [
+        (&[], 0),
+        (&[5], 1),
+        (&[1], 1),
+        (&[127], 1),
+        (&[128], 1),
+        (&[129], 1),
+        (&[4100], 1),
+        (&[13000], 1),
+        (&[7, 130], 0b10),
+        (&[130, 7], 0b01),
+        (&[33, 4], 0b11),
+        (&[3, 5, 7], 0b101),
+        (&[3, 5, 7], 0b010),
+        (&[4, 1, 3], 0b010),
+        (&[0, 3], 0b10),
+        (&[6, 200], 0b01),
+    ];
+    let mut out = Vec::new();
+    for kind in ReduceKind::ALL {
+        let operands: &[fn(&[usize]) -> Operand] =
+            if kind.combine(DType::Bool).is_some() { &[truths] } else { &[floats, integers] };
+        for operand in operands {
+            for (i, (dims, axes)) in cases.into_iter().enumerate() {
+                let op = Op::Reduce { kind, axes, keepdim: i % 2 == 1 };
+                let n = dims.iter().product::<usize>();
+                out.push(Sample { absolute: n as f64 * 1e-8, ..Sample::new(op, vec![operand(dims)]) });
+            }
+        }
+        if kind == ReduceKind::Sum || kind.combine(DType::Bool).is_some() {
+            out.push(Sample::new(Op::Reduce { kind, axes: 2, keepdim: false }, vec![operands[0](&[3, 0])]));
+        }
+        let special = Operand { values: Values::Special, ..operands[0](&[40, 6]) };
+        out.push(Sample::new(Op::Reduce { kind, axes: 2, keepdim: false }, vec![special]));
+    }
+    out
+}
+
+fn matmuls() -> Vec<Sample> {
+    let cases: [(&[usize], &[usize]); 13] = [
+        (&[1, 1], &[1, 1]),
+        (&[3, 4], &[4, 5]),
+        (&[17, 33], &[33, 9]),
+        (&[1, 64], &[64, 7]),
+        (&[7, 64], &[64, 1]),
+        (&[2, 513], &[513, 3]),
+        (&[3, 1030], &[1030, 2]),
+        (&[4, 0], &[0, 3]),
+        (&[0, 4], &[4, 3]),
+        (&[2, 3, 4], &[2, 4, 5]),
+        (&[2, 3, 4], &[4, 5]),
+        (&[3, 4], &[2, 4, 5]),
+        (&[2, 1, 3, 4], &[5, 4, 2]),
+    ];
+    let sample = |(a, b): (&[usize], &[usize])| {
+        let k = a[a.len() - 1] as f64;
+        Sample { absolute: k * 1e-6, ..Sample::new(Op::Matmul, vec![floats(a), floats(b)]) }
+    };
+    cases.map(sample).into()
+}
+
+fn gathers() -> Vec<Sample> {
+    // (operand, index, axis)
+    let cases: [(&[usize], &[usize], u8); 6] = [
+        (&[10], &[4], 0),
+        (&[10, 3], &[5, 3], 0),
+        (&[4, 7], &[4, 1], 1),
+        (&[2, 5, 3], &[2, 129, 3], 1),
+        (&[3, 4], &[0, 4], 0),
+        (&[0, 4], &[0, 4], 0),
+    ];
+    let mut out = Vec::new();
+    for (x, index, axis) in cases {
+        let len = x[axis as usize];
+        for operand in [floats, integers, truths] {
+            out.push(Sample::new(Op::Gather { axis }, vec![operand(x), indices(index, len)]));
+        }
+        let op = Op::ScatterAdd { axis, len };
+        out.push(Sample { absolute: 4e-5, ..Sample::new(op, vec![indices(index, len), floats(index)]) });
+    }
+    out
+}

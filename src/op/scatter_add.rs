@@ -1,0 +1,115 @@
+//! Adding at places that another tensor decides: the gradient of a gather.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::base::host::HostData;
+use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
+use crate::kernel;
+use crate::kernel::library::{self, Library};
+use crate::op::gather::{check_index, named};
+use crate::op::lowering::not_affine;
+use crate::op::{Class, Grad, IndexMap, Lowering, Op, Rules, Val, host};
+
+/// [`Op::ScatterAdd`].
+#[derive(Clone, Copy)]
+pub struct ScatterAdd {
+    pub axis: u8,
+    pub len: usize,
+}
+
+impl ScatterAdd {
+    fn result_shape(&self, index: Shape) -> Result<Shape> {
+        super::check_axis("scatter_add", self.axis as usize, index)?;
+        let mut dims: SmallVec<[usize; 8]> = SmallVec::from_slice(index.dims());
+        dims[self.axis as usize] = self.len;
+        Shape::new(&dims)
+    }
+
+    /// The library call for operands that lie as these layouts say, offsets aside. `None` where the axes before or
+    /// after the scattered one are not evenly strided (the operand must be copied first).
+    pub fn call(&self, index: &Layout, src: &Layout) -> Option<Library> {
+        let axis = self.axis as usize;
+        let dims = src.shape.dims();
+        let (outer, count, inner) = (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product());
+        let strides = |l: &Layout| -> Option<[i64; 3]> {
+            let flat = l.reshape(Shape::new(&[outer, count, inner]).ok()?)?;
+            Some([0, 1, 2].map(|a| flat.strides[a] as i64))
+        };
+        Some(Library::ScatterAdd(library::ScatterAdd {
+            dtype: DType::F32,
+            outer,
+            count,
+            len: self.len,
+            inner,
+            index: strides(index)?,
+            src: strides(src)?,
+        }))
+    }
+}
+
+impl Rules for ScatterAdd {
+    fn name(&self) -> &'static str {
+        "scatter_add"
+    }
+
+    fn infer(&self, operands: &[Type]) -> Result<Type> {
+        let [index, src] = super::operands(self.name(), operands)?;
+        let shape = self.result_shape(index.shape)?;
+        check_index(self.name(), self.axis as usize, index, shape)?;
+        if src.shape != index.shape {
+            return Err(Error::shape(
+                self.name(),
+                format!("a source of the index's shape {}", index.shape),
+                src.shape.to_string(),
+            ));
+        }
+        if src.dtype != DType::F32 {
+            return Err(Error::dtype(self.name(), "an f32 source", src.dtype));
+        }
+        Ok(Type::new(DType::F32, shape))
+    }
+
+    fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
+        let (index, grad) = (g.operands[0], g.grad);
+        if !g.needs(1) {
+            return Ok(smallvec![None, None]);
+        }
+        Ok(smallvec![None, Some(g.emit(Op::Gather { axis: self.axis }, &[grad, index])?)])
+    }
+
+    fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
+        let result = self.infer(&host::types(operands))?;
+        let (index, src) = (&operands[0], &operands[1]);
+        let mut out = host::zeros(result.shape, &src.data);
+        // Row-major order of the source is ascending j for each result element.
+        let at = named(index, self.axis as usize, result.shape);
+        match (&mut out.data, &src.data) {
+            (HostData::F32(o), HostData::F32(v)) => at.iter().zip(v).for_each(|(&p, v)| o[p] += v),
+            (HostData::F64(o), HostData::F64(v)) => at.iter().zip(v).for_each(|(&p, v)| o[p] += v),
+            _ => {}
+        }
+        Ok(out)
+    }
+
+    fn flops(&self, operands: &[Type], _: Type) -> u64 {
+        operands.get(1).map_or(0, |t| t.shape.numel() as u64)
+    }
+
+    fn class(&self) -> Class {
+        Class::Library
+    }
+
+    fn lower(&self, _: &mut dyn Lowering, _: Type, _: &IndexMap) -> Result<kernel::Val> {
+        Err(not_affine(self.name(), "it is a library call"))
+    }
+
+    fn library(&self, operands: &[Layout], _: &Layout) -> Option<Library> {
+        let [index, src] = operands else { return None };
+        // The call has no offsets.
+        if index.offset == 0 && src.offset == 0 { self.call(index, src) } else { None }
+    }
+
+    fn with_scalars(&self, _: &[Scalar]) -> Op {
+        Op::ScatterAdd { axis: self.axis, len: self.len }
+    }
+}

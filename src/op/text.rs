@@ -1,0 +1,261 @@
+//! The text form of an op: its name, and its attributes in parentheses.
+//!
+//! `add`, `mul(scalar1=$3)`, `sum(axes=[0,1], keepdim=true)`, `slice(axis=1, start=$0, len=4, step=1)`,
+//! `cast(f32)`. A host scalar is `$k`, the trace's parameter `k` (its value is not part of the text and reads back
+//! as 0), or a literal, `0.5:f32`. The type may be left out where it is the usual one: i64 for starts, seeds and
+//! counters, f32 elsewhere.
+
+use std::str::FromStr;
+
+use crate::base::scalar::Origin;
+use crate::base::{DType, Error, ErrorKind, Result, Scalar, Shape};
+use crate::op::elementwise::{Elementwise, row};
+use crate::op::{AxisList, Op, ReduceKind};
+
+/// `name` or `name(key=value, …)`; [`parse`] reads it back.
+pub fn print(op: &Op) -> String {
+    let attributes = attributes(op);
+    let name = op.rules().name();
+    if attributes.is_empty() { name.to_string() } else { format!("{name}({})", attributes.join(", ")) }
+}
+
+fn attributes(op: &Op) -> Vec<String> {
+    match *op {
+        Op::Elementwise(e) => e.scalar.iter().map(|(p, s)| format!("scalar{p}={}", scalar(*s, DType::F32))).collect(),
+        Op::Cast(to) => vec![to.to_string()],
+        Op::Full { shape, value } => vec![format!("shape={shape}"), format!("value={}", scalar(value, DType::F32))],
+        Op::Uniform { shape, seed, counter } => vec![
+            format!("shape={shape}"),
+            format!("seed={}", scalar(seed, DType::I64)),
+            format!("counter={}", scalar(counter, DType::I64)),
+        ],
+        Op::Reduce { axes, keepdim, .. } => {
+            let axes: Vec<String> = (0..8).filter(|a| axes >> a & 1 == 1).map(|a| a.to_string()).collect();
+            let mut out = vec![format!("axes=[{}]", axes.join(","))];
+            out.extend(keepdim.then(|| "keepdim=true".to_string()));
+            out
+        }
+        Op::Reshape { shape } | Op::Expand { shape } => vec![format!("shape={shape}")],
+        Op::Permute { order } => {
+            let order: Vec<String> = order.to_vec().iter().map(|a| a.to_string()).collect();
+            vec![format!("order=[{}]", order.join(","))]
+        }
+        Op::Slice { axis, start, len, step } | Op::Unslice { axis, start, len, step } => vec![
+            format!("axis={axis}"),
+            format!("start={}", scalar(start, DType::I64)),
+            format!("len={len}"),
+            format!("step={step}"),
+        ],
+        Op::Concat { axis } | Op::Gather { axis } => vec![format!("axis={axis}")],
+        Op::Matmul => vec![],
+        Op::ScatterAdd { axis, len } => vec![format!("axis={axis}"), format!("len={len}")],
+    }
+}
+
+/// A scalar; its type is left out for a parameter or integer of the usual type.
+fn scalar(s: Scalar, usual: DType) -> String {
+    match s.origin {
+        Origin::Param(k) if s.dtype == usual => format!("${k}"),
+        Origin::Param(k) => format!("${k}:{}", s.dtype),
+        _ if s.dtype == DType::I64 && usual == DType::I64 => s.to_string(),
+        _ if s.dtype == DType::F32 && f32::from_bits(s.bits as u32).is_nan() => format!("{:#x}:f32", s.bits as u32),
+        _ => format!("{s:?}"),
+    }
+}
+
+/// The op that `text` names: the inverse of [`print`].
+pub fn parse(text: &str) -> Result<Op> {
+    let text = text.trim();
+    let (name, list) = match text.split_once('(') {
+        None => (text, ""),
+        Some((name, rest)) => {
+            let list = rest.strip_suffix(')').ok_or_else(|| bad(format!("`{text}`: expected `)` at the end")))?;
+            (name.trim(), list)
+        }
+    };
+    let mut a = Attributes { op: name, left: split(list) };
+    let op = if let Some(row) = row(name) {
+        let scalar = a.left.iter().find_map(|i| i.strip_prefix("scalar")?.split_once('=')?.0.trim().parse::<u8>().ok());
+        let scalar = scalar.map(|p| Ok::<_, Error>((p, a.scalar(&format!("scalar{p}"), DType::F32)?))).transpose()?;
+        Op::Elementwise(Elementwise { row, scalar })
+    } else if let Some(kind) = ReduceKind::ALL.into_iter().find(|k| k.name() == name) {
+        let axes = a.list("axes")?.into_iter().try_fold(0u8, |mask, axis| match axis {
+            0..8 => Ok(mask | 1 << axis),
+            _ => Err(bad(format!("`{name}`: axis {axis} is above 7"))),
+        })?;
+        let keepdim = if a.left.iter().any(|i| i.starts_with("keepdim")) { a.value("keepdim")? } else { false };
+        Op::Reduce { kind, axes, keepdim }
+    } else {
+        match name {
+            "cast" => {
+                let to = a.left.first().map(|s| s.to_string()).unwrap_or_default();
+                a.left.clear();
+                Op::Cast(DType::from_name(&to).ok_or_else(|| bad(format!("`cast({to})`: expected bool, i64 or f32")))?)
+            }
+            "full" => Op::Full { shape: a.shape()?, value: a.scalar("value", DType::F32)? },
+            "uniform" => Op::Uniform {
+                shape: a.shape()?,
+                seed: a.scalar("seed", DType::I64)?,
+                counter: a.scalar("counter", DType::I64)?,
+            },
+            "reshape" => Op::Reshape { shape: a.shape()? },
+            "expand" => Op::Expand { shape: a.shape()? },
+            "permute" => Op::Permute { order: AxisList::new(&a.list("order")?) },
+            "slice" | "unslice" => {
+                let (axis, start) = (a.value("axis")?, a.scalar("start", DType::I64)?);
+                let (len, step) = (a.value("len")?, a.value("step")?);
+                if name == "slice" {
+                    Op::Slice { axis, start, len, step }
+                } else {
+                    Op::Unslice { axis, start, len, step }
+                }
+            }
+            "concat" => Op::Concat { axis: a.value("axis")? },
+            "matmul" => Op::Matmul,
+            "gather" => Op::Gather { axis: a.value("axis")? },
+            "scatter_add" => Op::ScatterAdd { axis: a.value("axis")?, len: a.value("len")? },
+            _ => return Err(bad(format!("there is no op called `{name}`"))),
+        }
+    };
+    match a.left.first() {
+        None => Ok(op),
+        Some(extra) => Err(bad(format!("`{name}` has no attribute `{extra}`"))),
+    }
+}
+
+fn bad(detail: String) -> Error {
+    Error::new(ErrorKind::Parse { line: 1, detail })
+}
+
+/// Items between commas outside brackets.
+fn split(list: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let (mut depth, mut from) = (0, 0);
+    for (i, c) in list.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            ',' if depth == 0 => {
+                out.push(list[from..i].trim());
+                from = i + 1;
+            }
+            _ => {}
+        }
+    }
+    if !list[from..].trim().is_empty() {
+        out.push(list[from..].trim());
+    }
+    out
+}
+
+/// The attributes not yet read.
+struct Attributes<'a> {
+    op: &'a str,
+    left: Vec<&'a str>,
+}
+
+impl<'a> Attributes<'a> {
+    fn text(&mut self, key: &str) -> Result<&'a str> {
+        let is = |item: &&str| item.split_once('=').is_some_and(|(k, _)| k.trim() == key);
+        let at = self.left.iter().position(|i| is(i));
+        let at = at.ok_or_else(|| bad(format!("`{}` needs the attribute `{key}`", self.op)))?;
+        let item = self.left.remove(at);
+        Ok(item.split_once('=').map_or("", |(_, v)| v.trim()))
+    }
+
+    fn value<T: FromStr>(&mut self, key: &str) -> Result<T> {
+        let text = self.text(key)?;
+        text.parse().map_err(|_| bad(format!("`{}`: `{text}` is not a value for `{key}`", self.op)))
+    }
+
+    fn list(&mut self, key: &str) -> Result<Vec<usize>> {
+        let text = self.text(key)?;
+        let items = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+        let items = items.ok_or_else(|| bad(format!("`{}`: expected `{key}=[…]`, got `{text}`", self.op)))?;
+        let number = |t: &str| t.trim().parse().map_err(|_| bad(format!("`{}`: `{t}` is not a number", self.op)));
+        items.split(',').filter(|t| !t.trim().is_empty()).map(number).collect()
+    }
+
+    fn shape(&mut self) -> Result<Shape> {
+        Shape::new(&self.list("shape")?)
+    }
+
+    fn scalar(&mut self, key: &str, usual: DType) -> Result<Scalar> {
+        let text = self.text(key)?;
+        let wrong = || bad(format!("`{}`: `{text}` is not a scalar for `{key}`, such as `0.5:f32` or `$2`", self.op));
+        let (value, dtype) = match text.split_once(':') {
+            Some((value, dtype)) => (value, DType::from_name(dtype).ok_or_else(wrong)?),
+            None => (text, usual),
+        };
+        if let Some(k) = value.strip_prefix('$') {
+            let origin = Origin::Param(k.parse().map_err(|_| wrong())?);
+            return Ok(Scalar { bits: 0, dtype, origin });
+        }
+        let scalar = match (dtype, value.strip_prefix("0x")) {
+            (DType::F32, Some(hex)) => f32::from_bits(u32::from_str_radix(hex, 16).map_err(|_| wrong())?).into(),
+            (DType::F32, None) => Scalar::f32(value.parse().map_err(|_| wrong())?),
+            (DType::I64, _) => Scalar::i64(value.parse().map_err(|_| wrong())?),
+            (DType::Bool, _) => Scalar::bool(value.parse().map_err(|_| wrong())?),
+        };
+        Ok(scalar.constant())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn both_ways(op: Op, text: &str) {
+        assert_eq!(print(&op), text);
+        assert_eq!(parse(text).unwrap(), op);
+    }
+
+    #[test]
+    fn the_documented_forms() {
+        let param = |k, dtype| Scalar { bits: 0, dtype, origin: Origin::Param(k) };
+        let mul = |scalar| Op::Elementwise(Elementwise { row: row("mul").unwrap(), scalar });
+        both_ways(Op::Elementwise(Elementwise::new(row("add").unwrap())), "add");
+        both_ways(mul(Some((1, param(3, DType::F32)))), "mul(scalar1=$3)");
+        both_ways(mul(Some((0, param(3, DType::I64)))), "mul(scalar0=$3:i64)");
+        both_ways(mul(Some((1, Scalar::f32(0.5).constant()))), "mul(scalar1=0.5:f32)");
+        both_ways(mul(Some((1, Scalar::f32(-0.0).constant()))), "mul(scalar1=-0.0:f32)");
+        both_ways(mul(Some((1, Scalar::f32(f32::NEG_INFINITY).constant()))), "mul(scalar1=-inf:f32)");
+        both_ways(mul(Some((1, Scalar::f32(f32::from_bits(0x7fc0_0001)).constant()))), "mul(scalar1=0x7fc00001:f32)");
+        both_ways(Op::Reduce { kind: ReduceKind::Sum, axes: 3, keepdim: true }, "sum(axes=[0,1], keepdim=true)");
+        both_ways(Op::Reduce { kind: ReduceKind::Any, axes: 0x80, keepdim: false }, "any(axes=[7])");
+        both_ways(Op::Reshape { shape: Shape::new(&[2, 3]).unwrap() }, "reshape(shape=[2,3])");
+        both_ways(Op::Reshape { shape: Shape::SCALAR }, "reshape(shape=[])");
+        both_ways(
+            Op::Slice { axis: 1, start: param(0, DType::I64), len: 4, step: 1 },
+            "slice(axis=1, start=$0, len=4, step=1)",
+        );
+        both_ways(
+            Op::Unslice { axis: 0, start: Scalar::i64(-7).constant(), len: 4, step: 2 },
+            "unslice(axis=0, start=-7, len=4, step=2)",
+        );
+        both_ways(Op::Matmul, "matmul");
+        both_ways(Op::Cast(DType::F32), "cast(f32)");
+        both_ways(Op::Gather { axis: 1 }, "gather(axis=1)");
+        both_ways(Op::ScatterAdd { axis: 1, len: 9 }, "scatter_add(axis=1, len=9)");
+        both_ways(Op::Permute { order: AxisList::new(&[1, 0]) }, "permute(order=[1,0])");
+        both_ways(
+            Op::Full { shape: Shape::SCALAR, value: Scalar::bool(true).constant() },
+            "full(shape=[], value=true:bool)",
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let message = |text: &str| parse(text).unwrap_err().to_string();
+        assert!(message("ad").contains("no op called `ad`"));
+        assert!(message("add(axis=1)").contains("`add` has no attribute `axis=1`"));
+        assert!(message("gather").contains("`gather` needs the attribute `axis`"));
+        assert!(message("gather(axis=x)").contains("`x` is not a value for `axis`"));
+        assert!(message("sum(axes=[9])").contains("axis 9 is above 7"));
+        assert!(message("mul(scalar1=a)").contains("`a` is not a scalar"));
+        assert!(message("cast(f16)").contains("expected bool, i64 or f32"));
+        assert!(message("reshape(shape=[2)").contains("expected `shape=[…]`"));
+        assert!(message("reshape(shape=[2]").contains("expected `)`"));
+    }
+}
