@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod base;
+pub mod interp;
 pub mod ir;
 pub mod kernel;
 pub mod op;
