@@ -5,7 +5,7 @@
 pub mod backend;
 pub mod base;
 pub mod diag;
-// pub mod interp;
+pub mod interp;
 pub mod ir;
 pub mod jit;
 pub mod kernel;
