@@ -59,12 +59,7 @@ pub struct Decision {
 
 impl Decision {
     /// A decision about some nodes of a graph.
-    pub fn new(
-        pass: &'static str,
-        graph: &Graph,
-        nodes: &[NodeId],
-        reason: impl Into<Cow<'static, str>>,
-    ) -> Decision {
+    pub fn new(pass: &'static str, graph: &Graph, nodes: &[NodeId], reason: impl Into<Cow<'static, str>>) -> Decision {
         let mut locs: SmallVec<[Loc; 2]> = SmallVec::new();
         for &n in nodes {
             let loc = graph.node(n).loc;
@@ -104,8 +99,7 @@ pub struct Compiled {
 type Rewrite = fn(&Graph, &Options, &mut Vec<Decision>) -> Result<Graph>;
 
 /// The passes that rewrite the graph, in order.
-pub const REWRITES: [(&str, Rewrite); 3] =
-    [("simplify", simplify::simplify), ("cse", cse::cse), ("dce", dce::dce)];
+pub const REWRITES: [(&str, Rewrite); 3] = [("simplify", simplify::simplify), ("cse", cse::cse), ("dce", dce::dce)];
 
 /// Compiles a step's graph.
 pub fn compile(graph: &Graph, options: &Options) -> Result<Compiled> {
@@ -140,7 +134,8 @@ pub fn compile(graph: &Graph, options: &Options) -> Result<Compiled> {
 pub fn compile_op(graph: &Graph) -> Result<Checked> {
     let (groups, drafts) = fuse_and_lower(graph, |apart| fuse::apart(graph, apart))?;
     let schedule = schedule::schedule(graph, &groups, &drafts, true);
-    let plan = memory::assign(graph, &groups, drafts, &schedule, &Options::default()).map_err(|e| blame("memory", e))?;
+    let plan =
+        memory::assign(graph, &groups, drafts, &schedule, &Options::default()).map_err(|e| blame("memory", e))?;
     check(plan).map_err(|e| Error::bug("memory", e.to_string()))
 }
 
