@@ -16,6 +16,10 @@ impl Shape {
     /// The shape of a 0-d tensor (one element).
     pub const SCALAR: Shape = Shape { dims: [0; MAX_RANK], rank: 0 };
 
+    /// Where compiled guards find the axis lengths and their number (one byte), in bytes from a shape's start.
+    pub(crate) const DIMS_AT: usize = std::mem::offset_of!(Shape, dims);
+    pub(crate) const RANK_AT: usize = std::mem::offset_of!(Shape, rank);
+
     /// A shape from axis lengths; an error beyond [`MAX_RANK`] axes or 2^62 elements.
     pub fn new(dims: &[usize]) -> Result<Shape> {
         if dims.len() > MAX_RANK {

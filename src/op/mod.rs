@@ -220,6 +220,25 @@ impl Op {
     }
 }
 
+impl Op {
+    /// Whether `other` is the same op up to the values of host scalars: what a trace compares.
+    #[inline]
+    pub fn same_structure(&self, other: &Op) -> bool {
+        match (self, other) {
+            (Op::Elementwise(a), Op::Elementwise(b)) => {
+                std::ptr::eq(a.row, b.row) && a.scalar.map(|s| s.0) == b.scalar.map(|s| s.0)
+            }
+            (Op::Full { shape: a, value: x }, Op::Full { shape: b, value: y }) => a == b && x.dtype == y.dtype,
+            (Op::Uniform { shape: a, .. }, Op::Uniform { shape: b, .. }) => a == b,
+            (Op::Slice { axis: a, len: l, step: s, .. }, Op::Slice { axis: b, len: m, step: t, .. })
+            | (Op::Unslice { axis: a, len: l, step: s, .. }, Op::Unslice { axis: b, len: m, step: t, .. }) => {
+                (a, l, s) == (b, m, t)
+            }
+            _ => self == other,
+        }
+    }
+}
+
 /// Exactly `N` operand types.
 fn operands<const N: usize>(op: &'static str, given: &[Type]) -> Result<[Type; N]> {
     given.try_into().map_err(|_| Error::argument(op, format!("{N} operands"), given.len().to_string()))
