@@ -135,10 +135,10 @@ fn valid(c: &mut Choices) -> Plan {
                 })
             });
             let offset = offset.unwrap();
-            for other in inputs..slot {
+            for (other, &len) in lens.iter().enumerate().take(slot).skip(inputs) {
                 if let SlotKind::Arena { offset: at } = p.slots[other].kind
                     && at < offset + bytes
-                    && offset < at + lens[other] * 4
+                    && offset < at + len * 4
                 {
                     edges.extend(touching(other, t).into_iter().map(|s| (s as u32, t as u32)));
                 }

@@ -6,6 +6,7 @@
 
 mod access;
 pub mod check;
+pub mod parse;
 pub mod print;
 
 use crate::base::{DType, Layout, Loc, Type};
