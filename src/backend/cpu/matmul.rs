@@ -181,9 +181,13 @@ impl Matmul {
     /// The rule, written down: the oracle for every kernel. Element (0, 0) of batch 0 is the first
     /// element of each slice; so strides must not be negative here.
     pub fn reference(&self, a: &[f32], b: &[f32], c: &mut [f32]) {
-        for (batch, i, j) in (0..self.batch).flat_map(|x| (0..self.m).flat_map(move |i| (0..self.n).map(move |j| (x, i, j)))) {
+        for (batch, i, j) in
+            (0..self.batch).flat_map(|x| (0..self.m).flat_map(move |i| (0..self.n).map(move |j| (x, i, j))))
+        {
             let chain = |slice: std::ops::Range<usize>| {
-                slice.fold(0.0f32, |sum, p| a[self.a.at(batch, i, p) as usize].mul_add(b[self.b.at(batch, p, j) as usize], sum))
+                slice.fold(0.0f32, |sum, p| {
+                    a[self.a.at(batch, i, p) as usize].mul_add(b[self.b.at(batch, p, j) as usize], sum)
+                })
             };
             let mut sum = chain(0..self.k.min(SLICE));
             for from in (SLICE..self.k).step_by(SLICE) {
@@ -201,7 +205,8 @@ impl Matmul {
         let follows = |next: isize, count: usize, stride: isize| next == count as isize * stride;
         if p.batch > 1 && p.b.batch == 0 && follows(p.a.batch, p.m, p.a.row) && follows(p.c.batch, p.m, p.c.row) {
             (p.m, p.batch) = (p.m * p.batch, 1);
-        } else if p.batch > 1 && p.a.batch == 0 && follows(p.b.batch, p.n, p.b.col) && follows(p.c.batch, p.n, p.c.col) {
+        } else if p.batch > 1 && p.a.batch == 0 && follows(p.b.batch, p.n, p.b.col) && follows(p.c.batch, p.n, p.c.col)
+        {
             (p.n, p.batch) = (p.n * p.batch, 1);
         }
         let swap = if p.n == 1 { p.m > 1 } else { p.m > 1 && p.c.col != 1 && p.c.row == 1 };

@@ -238,9 +238,12 @@ impl HostPool {
         let found = self.classes[class].free.lock().take(self.clock.load(Relaxed));
         let ptr = match found {
             Some(ptr) => ptr,
-            None => self.grow(class, size).inspect_err(|_| {
-                self.live.fetch_sub(size, Relaxed);
-            }).map_err(|()| self.out_of_memory(bytes))?,
+            None => self
+                .grow(class, size)
+                .inspect_err(|_| {
+                    self.live.fetch_sub(size, Relaxed);
+                })
+                .map_err(|()| self.out_of_memory(bytes))?,
         };
         if live > self.high_water.load(Relaxed) {
             self.high_water.fetch_max(live, Relaxed);

@@ -268,7 +268,8 @@ fn erase<'a>(f: &'a (dyn Fn(usize) + Sync + 'a)) -> *const (dyn Fn(usize) + Sync
 impl Shared {
     fn take(&self) -> bool {
         let busy = &self.busy.0;
-        !busy.load(Ordering::Relaxed) && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        !busy.load(Ordering::Relaxed)
+            && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     fn publish(&self, job: Job) {
@@ -317,7 +318,8 @@ impl Shared {
 
     /// Waits until all claimed chunks are finished.
     fn wait(&self) {
-        if self.spin.load(Ordering::Relaxed) && spin_until(PATIENCE, || self.unfinished.0.load(Ordering::Acquire) == 0) {
+        if self.spin.load(Ordering::Relaxed) && spin_until(PATIENCE, || self.unfinished.0.load(Ordering::Acquire) == 0)
+        {
             return;
         }
         while self.unfinished.0.load(Ordering::Acquire) != 0 {

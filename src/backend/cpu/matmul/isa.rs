@@ -82,8 +82,18 @@ const NONE: &[Kernel<f32>] = &[];
 pub(super) static PORTABLE: Kernels<f32> = Kernels {
     lanes: 8,
     tables: [
-        [&[portable::<1, 1, false>, portable::<2, 1, false>, portable::<3, 1, false>, portable::<4, 1, false>], NONE, NONE, NONE],
-        [&[portable::<1, 1, true>, portable::<2, 1, true>, portable::<3, 1, true>, portable::<4, 1, true>], NONE, NONE, NONE],
+        [
+            &[portable::<1, 1, false>, portable::<2, 1, false>, portable::<3, 1, false>, portable::<4, 1, false>],
+            NONE,
+            NONE,
+            NONE,
+        ],
+        [
+            &[portable::<1, 1, true>, portable::<2, 1, true>, portable::<3, 1, true>, portable::<4, 1, true>],
+            NONE,
+            NONE,
+            NONE,
+        ],
     ],
     main: 0,
     rate: 1,

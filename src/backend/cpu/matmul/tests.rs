@@ -97,7 +97,15 @@ impl Case {
         for (x, i, j) in (0..batch).flat_map(|x| (0..m).flat_map(move |i| (0..n).map(move |j| (x, i, j)))) {
             let row: Vec<f32> = (0..k).map(|p| a.at(x, i, p)).collect();
             let col: Vec<f32> = (0..k).map(|p| b.at(x, p, j)).collect();
-            let one = Matmul { batch: 1, m: 1, k, n: 1, a: Strides::row_major(1, k), b: Strides::row_major(k, 1), c: Strides::row_major(1, 1) };
+            let one = Matmul {
+                batch: 1,
+                m: 1,
+                k,
+                n: 1,
+                a: Strides::row_major(1, k),
+                b: Strides::row_major(k, 1),
+                c: Strides::row_major(1, 1),
+            };
             let mut sum = [f32::NAN];
             one.reference(&row, &col, &mut sum);
             wanted.push(sum[0]);
@@ -132,7 +140,12 @@ fn lengths_of_k() {
     let pools = pools();
     for k in [0, 1, 2, 3, 5, 7, 16, 17, 31, 64, 100, 511, 512, 513, 1024, 1025] {
         for (m, n) in [(1, 1), (1, 37), (37, 1), (5, 19), (13, 40)] {
-            for layouts in [[Layout::Rows; 3], [Layout::Cols; 3], [Layout::Cols, Layout::Rows, Layout::Rows], [Layout::Rows, Layout::Cols, Layout::Rows]] {
+            for layouts in [
+                [Layout::Rows; 3],
+                [Layout::Cols; 3],
+                [Layout::Cols, Layout::Rows, Layout::Rows],
+                [Layout::Rows, Layout::Cols, Layout::Rows],
+            ] {
                 Case { batch: 1, m, k, n, layouts, odd: false }.check(&pools, &ISAS);
             }
         }
@@ -168,9 +181,19 @@ fn all_layouts() {
 #[test]
 fn blocks_and_packing() {
     let pools = pools();
-    let shapes = [(1, 100, 600, 300), (1, 200, 33, 530), (2, 130, 70, 200), (1, 20, 64, 1024), (1, 1, 1025, 700), (1, 300, 1025, 3), (9, 40, 40, 40)];
+    let shapes = [
+        (1, 100, 600, 300),
+        (1, 200, 33, 530),
+        (2, 130, 70, 200),
+        (1, 20, 64, 1024),
+        (1, 1, 1025, 700),
+        (1, 300, 1025, 3),
+        (9, 40, 40, 40),
+    ];
     for (batch, m, k, n) in shapes {
-        for layouts in [[Layout::Rows; 3], [Layout::Cols; 3], [Layout::Cols, Layout::Cols, Layout::Rows], [Layout::Gaps; 3]] {
+        for layouts in
+            [[Layout::Rows; 3], [Layout::Cols; 3], [Layout::Cols, Layout::Cols, Layout::Rows], [Layout::Gaps; 3]]
+        {
             Case { batch, m, k, n, layouts, odd: false }.check(&pools, &ISAS[..2]);
         }
     }
@@ -195,7 +218,15 @@ fn slices_are_added_in_order() {
     let mut a = vec![0.0f32; k];
     (a[0], a[SLICE - 1], a[SLICE]) = (1e8, -1e8, 1.0);
     let b = vec![1.0f32; k];
-    let product = Matmul { batch: 1, m: 1, k, n: 1, a: Strides::row_major(1, k), b: Strides::row_major(k, 1), c: Strides::row_major(1, 1) };
+    let product = Matmul {
+        batch: 1,
+        m: 1,
+        k,
+        n: 1,
+        a: Strides::row_major(1, k),
+        b: Strides::row_major(k, 1),
+        c: Strides::row_major(1, 1),
+    };
     for isa in ISAS {
         let mut c = [f32::NAN];
         // SAFETY: the vectors have the lengths that the strides name.
@@ -206,7 +237,15 @@ fn slices_are_added_in_order() {
 
 #[test]
 fn a_negative_zero_product_gives_positive_zero() {
-    let product = Matmul { batch: 1, m: 1, k: 1, n: 1, a: Strides::row_major(1, 1), b: Strides::row_major(1, 1), c: Strides::row_major(1, 1) };
+    let product = Matmul {
+        batch: 1,
+        m: 1,
+        k: 1,
+        n: 1,
+        a: Strides::row_major(1, 1),
+        b: Strides::row_major(1, 1),
+        c: Strides::row_major(1, 1),
+    };
     for isa in ISAS {
         let mut c = [f32::NAN];
         // SAFETY: one element each.
