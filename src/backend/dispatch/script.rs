@@ -271,7 +271,9 @@ impl std::fmt::Display for Script {
         }
         for o in &self.outputs {
             match o.in_place {
-                Some(input) => writeln!(f, "  output{} = input{input} if exclusive, else {} bytes", o.position, o.bytes)?,
+                Some(input) => {
+                    writeln!(f, "  output{} = input{input} if exclusive, else {} bytes", o.position, o.bytes)?
+                }
                 None => writeln!(f, "  output{} = {} bytes", o.position, o.bytes)?,
             }
         }
