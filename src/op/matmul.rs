@@ -195,9 +195,8 @@ impl Rules for Matmul {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, operands: &[Type], result: Type) -> Option<Library> {
-        let [a, b] = [operands.first()?, operands.get(1)?].map(|t| Layout::contiguous(t.shape));
-        Some(Matmul::call(&a, &b, &Layout::contiguous(result.shape)))
+    fn library(&self, operands: &[Layout], result: &Layout) -> Option<Library> {
+        Some(Matmul::call(operands.first()?, operands.get(1)?, result))
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {

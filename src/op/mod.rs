@@ -24,7 +24,7 @@ pub mod uniform;
 
 use smallvec::SmallVec;
 
-use crate::base::{DType, Error, HostValue, Result, Scalar, Shape, Type};
+use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use cast::Cast;
 use concat::Concat;
 pub use elementwise::{Elementwise, Row};
@@ -125,8 +125,9 @@ pub trait Rules {
     /// class is not `Library`.
     fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<crate::kernel::Val>;
 
-    /// The library call, for ops of class `Library`.
-    fn library(&self, operands: &[Type], result: Type) -> Option<crate::kernel::library::Library> {
+    /// The library call, for ops of class `Library`, on operands that lie as these layouts say. `None` where
+    /// the call cannot express them: then they must be copied first.
+    fn library(&self, operands: &[Layout], result: &Layout) -> Option<crate::kernel::library::Library> {
         let _ = (operands, result);
         None
     }
@@ -215,6 +216,25 @@ impl Op {
             Op::Matmul => Descriptor::Matmul(Matmul),
             Op::Gather { axis } => Descriptor::Gather(Gather { axis }),
             Op::ScatterAdd { axis, len } => Descriptor::ScatterAdd(ScatterAdd { axis, len }),
+        }
+    }
+}
+
+impl Op {
+    /// Whether `other` is the same op up to the values of host scalars: what a trace compares.
+    #[inline]
+    pub fn same_structure(&self, other: &Op) -> bool {
+        match (self, other) {
+            (Op::Elementwise(a), Op::Elementwise(b)) => {
+                std::ptr::eq(a.row, b.row) && a.scalar.map(|s| s.0) == b.scalar.map(|s| s.0)
+            }
+            (Op::Full { shape: a, value: x }, Op::Full { shape: b, value: y }) => a == b && x.dtype == y.dtype,
+            (Op::Uniform { shape: a, .. }, Op::Uniform { shape: b, .. }) => a == b,
+            (Op::Slice { axis: a, len: l, step: s, .. }, Op::Slice { axis: b, len: m, step: t, .. })
+            | (Op::Unslice { axis: a, len: l, step: s, .. }, Op::Unslice { axis: b, len: m, step: t, .. }) => {
+                (a, l, s) == (b, m, t)
+            }
+            _ => self == other,
         }
     }
 }

@@ -103,8 +103,10 @@ impl Rules for ScatterAdd {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, operands: &[Type], _: Type) -> Option<Library> {
-        self.call(&Layout::contiguous(operands[0].shape), &Layout::contiguous(operands[1].shape))
+    fn library(&self, operands: &[Layout], _: &Layout) -> Option<Library> {
+        let [index, src] = operands else { return None };
+        // The call has no offsets.
+        if index.offset == 0 && src.offset == 0 { self.call(index, src) } else { None }
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {

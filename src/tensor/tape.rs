@@ -121,6 +121,7 @@ impl Emit for EagerEmit {
         let loc = Loc::caller();
         let prepared = eager::prepare(&op, &operands, &self.device)?;
         let (ready, _) = eager::compute(&prepared, &operands, &self.device)?;
+        drop(operands);
         self.values.push(Tensor::ready(prepared.ty, self.device.clone(), ready, Origin::Constant, loc));
         Ok(Val(self.values.len() as u32 - 1))
     }

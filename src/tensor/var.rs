@@ -170,3 +170,9 @@ impl std::fmt::Debug for Var {
         write!(f, "Var({}, {})", self.0.ty, self.0.device)
     }
 }
+
+/// A ready value as the leaf of `var`.
+pub(crate) fn leaf_of(var: &Var, value: super::Ready, made: Loc) -> Tensor {
+    let origin = if var.is_trainable() { Origin::Leaf(var.id()) } else { Origin::Constant };
+    Tensor::ready(var.ty(), var.device().clone(), value, origin, made)
+}
