@@ -165,7 +165,11 @@ fn ties_and_kinks_have_the_documented_gradients() {
         ("%r: f32[4] = abs %x", vec![-1.0, 0.0, 2.0, -0.0], vec![-1.0, 0.0, 1.0, 0.0]),
         ("%r: f32[4] = maximum(scalar1=1.0:f32) %x", vec![1.0, 0.0, 2.0, 1.0], vec![0.5, 0.0, 1.0, 0.5]),
         ("%r: f32[4] = minimum(scalar0=1.0:f32) %x", vec![1.0, 0.0, 2.0, 1.0], vec![0.5, 1.0, 0.0, 0.5]),
-        ("%r: f32[1] = max(axes=[0], keepdim=true) %x", vec![3.0, 1.0, 3.0, 3.0], vec![1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0 / 3.0]),
+        (
+            "%r: f32[1] = max(axes=[0], keepdim=true) %x",
+            vec![3.0, 1.0, 3.0, 3.0],
+            vec![1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0 / 3.0],
+        ),
     ];
     for (line, x, want) in cases {
         let text = format!("graph @t(%x: f32[4]) {{ {line}\nreturn %r }}");
