@@ -60,12 +60,7 @@ pub struct Decision {
 
 impl Decision {
     /// A decision about some nodes of a graph.
-    pub fn new(
-        pass: &'static str,
-        graph: &Graph,
-        nodes: &[NodeId],
-        reason: impl Into<Cow<'static, str>>,
-    ) -> Decision {
+    pub fn new(pass: &'static str, graph: &Graph, nodes: &[NodeId], reason: impl Into<Cow<'static, str>>) -> Decision {
         let mut locs: SmallVec<[Loc; 2]> = SmallVec::new();
         for &n in nodes {
             let loc = graph.node(n).loc;
@@ -143,7 +138,8 @@ pub fn compile_op(graph: &Graph) -> Result<Checked> {
     let graph = &staged;
     let (groups, drafts) = fuse_and_lower(graph, |apart| fuse::apart(graph, apart))?;
     let schedule = schedule::schedule(graph, &groups, &drafts, true);
-    let plan = memory::assign(graph, &groups, drafts, &schedule, &Options::default()).map_err(|e| blame("memory", e))?;
+    let plan =
+        memory::assign(graph, &groups, drafts, &schedule, &Options::default()).map_err(|e| blame("memory", e))?;
     check(plan).map_err(|e| Error::bug("memory", e.to_string()))
 }
 

@@ -166,7 +166,7 @@ impl Run<'_> {
     }
 
     fn exec(&self, lanes: usize) -> Exec {
-        if lanes == TILE { self.program.wide } else { self.program.narrow }
+        self.program.machine.exec(lanes)
     }
 
     /// Runs a segment `count` times from the present position, over the inner loop's last axis or over tiles.
@@ -412,6 +412,12 @@ impl Run<'_> {
         let p = self.program;
         for (i, r) in p.reductions.iter().enumerate().filter(|(_, r)| r.phase == phase) {
             let at = self.frame.wrapping_add(r.partial as usize);
+            if p.combines[i] != u32::MAX {
+                let code = p.code[p.combines[i] as usize + 1].code;
+                // SAFETY: the tile is the frame's.
+                unsafe { (p.machine.fold)(code, at) };
+                continue;
+            }
             let mut half = TILE / 2;
             while half > 0 {
                 // SAFETY: both halves are within the tile and apart.

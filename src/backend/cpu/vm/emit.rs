@@ -70,7 +70,8 @@ impl Lower<'_> {
                 // Never released: the epilogue reads it.
                 Root::Store(s) => {
                     let stream = self.space.stream_of[s as usize];
-                    if stores > 1 && self.values[v as usize].tile == NO_ENTRY && matches!(self.inst(v), Inst::Load { .. }) {
+                    let operand = self.values[v as usize].home.is_some_and(|h| h.entry & POINTER_TAG != 0);
+                    if stores > 1 && operand && matches!(self.inst(v), Inst::Load { .. }) {
                         self.load_early(v);
                     }
                     let value = self.in_memory(v);

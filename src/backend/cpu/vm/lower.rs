@@ -486,6 +486,7 @@ impl Lower<'_> {
         let pair = [self.pointer(Source::Param(0)), self.pointer(Source::Param(0))];
         for (r, &start) in combines.iter().enumerate() {
             if start != NONE {
+                // LoadT y; Acc x
                 self.code[start as usize].a = pair[1];
                 self.code[start as usize + 1].a = pair[0];
             }
@@ -543,11 +544,9 @@ impl Lower<'_> {
             }
         }
         let points = [count(&self.space.loops), count(&self.space.group), count(&self.space.inner)];
-        let (wide, narrow) = isa.executors();
         Ok(Program {
             isa,
-            wide,
-            narrow,
+            machine: isa.machine(),
             points,
             code: self.code,
             consts: self.consts,

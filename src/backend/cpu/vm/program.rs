@@ -1,6 +1,6 @@
 //! A compiled kernel: what [`super::lower`] makes and [`super::drive`] runs.
 
-use crate::backend::cpu::vm::code::{Exec, Op, Step};
+use crate::backend::cpu::vm::code::{Machine, Op, Step};
 use crate::backend::cpu::vm::isa::Isa;
 use crate::backend::cpu::vm::space::{Few, Role, Space};
 use crate::kernel::{Combine, Instr, Ty};
@@ -85,8 +85,7 @@ pub(super) struct Reduction {
 #[derive(Debug)]
 pub struct Program {
     pub(super) isa: Isa,
-    pub(super) wide: Exec,
-    pub(super) narrow: Exec,
+    pub(super) machine: Machine,
     pub(super) space: Space,
     /// Points of the loops, of the group and of the inner loop.
     pub(super) points: [usize; 3],

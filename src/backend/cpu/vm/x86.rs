@@ -153,7 +153,11 @@ impl Simd for Avx512 {
             let below = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(m, _mm512_set1_ps(1.0));
             _mm512_mask_add_ps(e, below, e, _mm512_set1_ps(1.0))
         };
-        scale(a, b) = _mm512_scalef_ps(a, b);
+        // The instruction gives 0 or inf for NaN with an infinite exponent.
+        scale(a, b) = {
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a);
+            _mm512_mask_mov_ps(_mm512_scalef_ps(a, b), nan, a)
+        };
         sin_arg(a) = {
             let t = _mm512_fmadd_ps(a, _mm512_set1_ps(INV_PI), _mm512_set1_ps(ROUNDER));
             let r = subtract_turns(a, _mm512_sub_ps(t, _mm512_set1_ps(ROUNDER)));
