@@ -36,6 +36,30 @@ fn conforms(name: &str, run: &Run<'_>) {
     assert!(failures.is_empty(), "{name}: {} of {count} cases fail:\n{shown}", failures.len());
 }
 
+/// The comparison itself can fail: one flipped bit in one output is seen, as is a missing one.
+#[test]
+fn a_wrong_bit_is_seen() {
+    use stepgraph::base::host::HostData;
+    use stepgraph::interp;
+    for case in graphs::cases().step_by(97).filter(|c| c.graph.node(c.graph.outputs()[0]).ty.shape.numel() > 0) {
+        let right = |g: &Graph, x: &[HostValue], p: &[u64]| interp::run(g, x, p, interp::Precision::Exact);
+        assert!(case.check(&right).is_ok());
+        let flipped = case.check(&|g, x, p| {
+            let mut out = right(g, x, p)?;
+            match &mut out[0].data {
+                HostData::F32(v) if v[0].is_nan() => v[0] = 0.0,
+                HostData::F32(v) => v[0] = f32::from_bits(v[0].to_bits() ^ 1),
+                HostData::I64(v) => v[0] ^= 1 << 40,
+                HostData::Bool(v) => v[0] = !v[0],
+                HostData::F64(_) => {}
+            }
+            Ok(out)
+        });
+        assert!(flipped.is_err(), "{}", case.graph);
+        assert!(case.check(&|g, x, p| Ok(right(g, x, p)?.into_iter().skip(1).collect())).is_err());
+    }
+}
+
 fn not_fused() -> Options {
     Options { fuse: false, ..Options::default() }
 }
