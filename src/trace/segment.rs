@@ -27,6 +27,8 @@ pub(crate) struct SegmentPlan {
     pub writes: Vec<(u32, u32)>,
     pub inputs: Vec<PlanInput>,
     pub targets: Vec<PlanOutput>,
+    /// Those of `targets`, to share.
+    pub layouts: Vec<Arc<Layout>>,
     /// Nothing survives and nothing is written: no launch.
     pub executable: Option<Arc<dyn Executable>>,
     /// Host scalars it reads: the first so many of the call.
@@ -212,7 +214,7 @@ impl Session {
             Source::Held(_) => true,
             Source::Event(e) => {
                 let state = self.event(e).template.as_ref().and_then(|t| t.0.state.get());
-                matches!(state, Some(Ok(r)) if r.layout == i.layout)
+                matches!(state, Some(Ok(r)) if *r.layout == i.layout)
             }
         })
     }
@@ -311,8 +313,8 @@ impl Session {
         let nothing = graph.outputs().is_empty();
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
-            let (targets, executable, compiled) = (Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
+            let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
+            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
@@ -328,6 +330,7 @@ impl Session {
             outputs,
             writes,
             inputs,
+            layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
             executable: Some(executable),
             params,
@@ -422,7 +425,7 @@ fn no_template() -> Error {
 /// What a launch gave.
 pub(crate) struct Outcome {
     /// One per value the plan makes ready.
-    pub outputs: Vec<Ready>,
+    pub outputs: SmallVec<[Ready; 8]>,
     pub index_flag: bool,
     pub in_place: u32,
 }
@@ -439,7 +442,7 @@ pub(crate) fn launch_plan(
     own_handles: usize,
 ) -> Result<Outcome> {
     let Some(executable) = &plan.executable else {
-        return Ok(Outcome { outputs: Vec::new(), index_flag: false, in_place: 0 });
+        return Ok(Outcome { outputs: SmallVec::new(), index_flag: false, in_place: 0 });
     };
     // Locks are taken in id order, whoever launches; nearly always that is the order of the writes.
     let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
@@ -476,9 +479,12 @@ pub(crate) fn launch_plan(
             OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
         };
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
-        Ok(Ready { buffer, layout: target.layout })
+        Ok(Ready { buffer, layout: plan.layouts[k].clone() })
     };
-    let outputs = (0..plan.outputs.len()).map(ready).collect::<Result<Vec<_>>>()?;
+    let mut outputs = SmallVec::new();
+    for k in 0..plan.outputs.len() {
+        outputs.push(ready(k)?);
+    }
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
     if !result.index_flag {
         for (k, &(_, position)) in plan.writes.iter().enumerate() {
@@ -518,7 +524,7 @@ impl Builder<'_> {
             Def::Made { event } | Def::Leaf { event, .. } => Source::Event(event),
         };
         let t = self.session.handle(v)?;
-        let layout = t.ready_state()?.layout;
+        let layout = *t.ready_state()?.layout;
         let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
         self.inputs.push(PlanInput { value: v, source, layout, donor: None });
         self.nodes.insert(v, node);
