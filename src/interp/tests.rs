@@ -10,7 +10,7 @@ fn f32s(dims: &[usize], values: &[f32]) -> HostValue {
 
 #[test]
 fn a_small_step() {
-    let text = "graph @t(%x: f32[2,2], %w: f32[2,1]) params(f32, i64) {
+    let text = "graph @t(%x: f32[2,2], %w: f32[2,1]) params($0: f32, $1: i64) {
   %0: f32[2,1] = matmul %x, %w
   %1: f32[2,1] = mul(scalar1=$0) %0
   %2: f32[1,1] = slice(axis=0, start=$1, len=1, step=1) %1
