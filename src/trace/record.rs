@@ -133,7 +133,7 @@ impl Session {
             self.materialize(&[of])?;
             let t = var::leaf(self.handle(of)?, v.id(), v.is_trainable())?;
             t.0.stamp.store(self.stamp, Relaxed);
-            let out = self.define(Def::Leaf { event, of, var: slot }, t.addr());
+            let out = self.define(Def::Leaf { event, of }, t.addr());
             self.push(Event { out, var: slot, template: Some(t.clone()), ..blank(Kind::VarGet, loc) });
             self.vars[slot as usize].current = Some(out);
             return Ok(t);

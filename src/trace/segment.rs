@@ -31,19 +31,22 @@ pub(crate) struct SegmentPlan {
     pub executable: Option<Arc<dyn Executable>>,
     /// Host scalars it reads: the first so many of the call.
     pub params: usize,
-    pub last: bool,
     pub compile_time: Duration,
     pub compiled: Option<Explained>,
     /// The call that last launched it.
     pub used: AtomicU64,
 }
 
-/// What is kept of a compilation for the report.
+/// What is kept of a compilation for reports.
 pub(crate) struct Explained {
-    pub graph: String,
-    pub plan: String,
+    /// Ops before the passes, the dead ones included.
     pub ops: usize,
-    pub kernels: usize,
+    /// One line a kernel or library call: what it computes, and the user's lines.
+    pub steps: Vec<String>,
+    /// Decisions of the passes, each with its lines.
+    pub notes: Vec<String>,
+    /// Bytes that a launch reads and writes, counted once per operand of each kernel.
+    pub bytes: u64,
 }
 
 /// Where an input of the plan comes from.
@@ -309,21 +312,17 @@ impl Session {
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
             let (targets, executable, compiled) = (Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, last, compile_time, compiled, used: AtomicU64::new(0) });
+            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
         let dump = crate::base::config::config().dump.clone();
-        let explained = Explained {
-            graph: if dump.is_some() { graph.to_string() } else { String::new() },
-            plan: if dump.is_some() { compiled.plan.plan().to_string() } else { String::new() },
-            ops: graph.len() - graph.inputs().len(),
-            kernels: compiled.plan.plan().steps.len(),
-        };
-        let fused = dump.as_ref().map(|_| fused_text(&compiled));
+        let texts = dump.as_ref().map(|_| [graph.to_string(), fused_text(&compiled), compiled.plan.plan().to_string()]);
+        let explained = explain(&graph, &compiled);
         let executable = device.backend().compile(compiled.plan)?;
-        if let Some(dir) = dump {
-            write_dump(&dir, self.stamp, &graph.name, &explained, &fused.unwrap_or_default(), &executable.listing())?;
+        if let (Some(dir), Some([before, after, plan])) = (dump, texts) {
+            let parts = [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
+            write_dump(&dir, &format!("step{}_{}", self.stamp, graph.name), &parts)?;
         }
         Ok(SegmentPlan {
             outputs,
@@ -332,7 +331,6 @@ impl Session {
             targets,
             executable: Some(executable),
             params,
-            last,
             compile_time: begun.elapsed(),
             compiled: Some(explained),
             used: AtomicU64::new(0),
@@ -357,6 +355,7 @@ impl Session {
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
+        self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
         for (&v, ready) in plan.outputs.iter().zip(outcome.outputs) {
             let _ = self.handle(v)?.0.state.set(Ok(ready));
@@ -542,21 +541,27 @@ fn fused_text(compiled: &pass::Compiled) -> String {
     out
 }
 
-fn write_dump(
-    dir: &std::path::Path,
-    stamp: u64,
-    name: &str,
-    explained: &Explained,
-    fused: &str,
-    listing: &str,
-) -> Result<()> {
-    let parts = [("graph.ir", explained.graph.as_str()), ("fused.txt", fused), ("plan.txt", explained.plan.as_str()), ("code.txt", listing)];
+/// What is told of a compilation; also streamed, as it happens, to the log.
+fn explain(graph: &Graph, compiled: &pass::Compiled) -> Explained {
+    let plan = compiled.plan.plan();
+    let notes: Vec<String> = compiled.notes.iter().map(|n| n.to_string()).collect();
+    for n in &notes {
+        tracing::debug!(target: "stepgraph::pass", "{n}");
+    }
+    let lines = |step: &crate::plan::Step| {
+        let lines: Vec<String> = step.locs.iter().map(|l| l.to_string()).collect();
+        format!("{} ({})", step.label, lines.join(", "))
+    };
+    let bytes = plan.steps.iter().flat_map(|s| &s.args).map(|&slot| plan.slots[slot as usize].bytes as u64).sum();
+    Explained { ops: graph.len() - graph.inputs().len(), steps: plan.steps.iter().map(lines).collect(), notes, bytes }
+}
+
+fn write_dump(dir: &std::path::Path, name: &str, parts: &[(&str, String)]) -> Result<()> {
     for (ending, text) in parts {
-        let path = dir.join(format!("step{stamp}_{name}.{ending}"));
+        let path = dir.join(format!("{name}.{ending}"));
         let io = |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
         std::fs::create_dir_all(dir).map_err(io)?;
         std::fs::write(&path, text).map_err(io)?;
     }
     Ok(())
 }
-

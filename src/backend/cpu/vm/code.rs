@@ -90,6 +90,8 @@ macro_rules! define {
             LoadBools,
             /// `a = acc`.
             Store,
+            /// `a = acc` in the frame, where a tile has all its lanes.
+            Spill,
             /// `a = acc`, truth values to bytes.
             StoreBools,
             /// `acc = acc * acc`.
@@ -205,6 +207,7 @@ macro_rules! executor {
                                     each!(i, S::load_bools(p.add(i * S::N), left!(i)))
                                 }
                                 Code::Store => for i in 0..W { put!(pa, i, acc[i]) },
+                                Code::Spill => for i in 0..W { S::store(pa.add(i * S::N * 4), acc[i]) },
                                 Code::StoreBools => {
                                     let p = base_a.wrapping_add(first);
                                     for i in 0..W { S::store_bools(p.add(i * S::N), acc[i], left!(i)) }
@@ -252,8 +255,10 @@ macro_rules! executor {
                                 $(Code::$otr => each!(i, S::$om(tile!(pa, i), acc[i])),)*
                                 $(Code::$obr => { let a = S::splat(base_a); each!(i, S::$om(a, acc[i])) })*
                                 $(Code::$c => for i in 0..W {
-                                    let v = S::$cm(tile!(pa, i), acc[i]);
-                                    put!(pa, i, v);
+                                    let p = pa.add(i * S::N * 4);
+                                    let old = S::load(p);
+                                    let new = S::$cm(old, acc[i]);
+                                    S::store(p, if MASKED { S::first(new, old, left!(i)) } else { new });
                                 },)*
                             }
                         }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::backend::cpu::vm::code::{Exec, Kind, TILE};
 use crate::backend::cpu::vm::long;
-use crate::backend::cpu::vm::program::{Action, Operand, Program, Segment, Source};
+use crate::backend::cpu::vm::program::{Action, Operand, PERIODIC_TILES, Program, Segment, Source};
 use crate::backend::cpu::vm::space::Walk;
 use crate::kernel::Ty;
 
@@ -123,6 +123,16 @@ impl Run<'_> {
                 let slot = *slots.add(p.arg_slots[s.arg as usize] as usize);
                 *self.base.add(i) = slot.wrapping_offset(offset as isize);
             }
+            for e in &p.periodics {
+                let lane_bytes = p.space.streams[e.stream as usize].lane_bytes();
+                let end = e.len.min(p.points[1]);
+                while self.first < end {
+                    self.lanes = TILE.min(end - self.first);
+                    self.load_to(e.stream, self.frame.add(e.at as usize + self.first * lane_bytes));
+                    self.first += TILE;
+                }
+                self.first = 0;
+            }
         }
     }
 
@@ -153,6 +163,13 @@ impl Run<'_> {
             Source::Access(stream, unit) => {
                 let size = p.space.streams[stream as usize].dtype.size();
                 self.address(stream).wrapping_add(if unit { self.first * size } else { 0 })
+            }
+            Source::Periodic(i) => {
+                let e = &p.periodics[i as usize];
+                let lane_bytes = p.space.streams[e.stream as usize].lane_bytes();
+                // Few points are expanded in full.
+                let point = if e.len >= p.points[1] { self.first } else { self.first % e.period };
+                self.frame.wrapping_add(e.at as usize + point * lane_bytes)
             }
             Source::Kept(at) => {
                 let lanes = if p.space.walk == Walk::Across { self.point * TILE } else { self.first };
@@ -257,7 +274,8 @@ impl Run<'_> {
                     if full > 0 {
                         self.lanes = TILE;
                     }
-                    full.max(1)
+                    let most = if p.periodics.is_empty() { full } else { PERIODIC_TILES };
+                    full.min(most).max(1)
                 } else {
                     1
                 };
