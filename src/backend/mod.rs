@@ -3,6 +3,10 @@
 //! A [`Backend`] owns memory and turns a checked plan into an [`Executable`]. The tracer and the
 //! tensors above know only these traits. May rely on floors 0 to 6.
 
+pub mod cpu;
+pub mod dispatch;
+pub mod null;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -6,7 +6,9 @@ use crate::base::error::{Error, Result};
 pub const MAX_RANK: usize = 8;
 
 /// The lengths of a tensor's axes, outermost first; at most [`MAX_RANK`] of them.
+/// In C order, since compiled guards read it.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Shape {
     dims: [usize; MAX_RANK],
     rank: u8,
@@ -15,6 +17,10 @@ pub struct Shape {
 impl Shape {
     /// The shape of a 0-d tensor (one element).
     pub const SCALAR: Shape = Shape { dims: [0; MAX_RANK], rank: 0 };
+
+    /// Where compiled guards find the axis lengths and their number (one byte), in bytes from a shape's start.
+    pub(crate) const DIMS_AT: usize = std::mem::offset_of!(Shape, dims);
+    pub(crate) const RANK_AT: usize = std::mem::offset_of!(Shape, rank);
 
     /// A shape from axis lengths; an error beyond [`MAX_RANK`] axes or 2^62 elements.
     pub fn new(dims: &[usize]) -> Result<Shape> {

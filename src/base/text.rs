@@ -173,17 +173,21 @@ fn is_word(c: char) -> bool {
 
 /// Length of the bracketed text that `text` starts with. Comments may hold any bracket.
 fn matching(text: &str) -> Option<usize> {
-    let mut depth = 0usize;
+    let mut open = Vec::new();
     let mut comment = false;
     for (i, c) in text.char_indices() {
         match c {
             '\n' => comment = false,
             ';' => comment = true,
             _ if comment => {}
-            '(' | '[' | '{' => depth += 1,
+            '(' => open.push(')'),
+            '[' => open.push(']'),
+            '{' => open.push('}'),
             ')' | ']' | '}' => {
-                depth = depth.checked_sub(1)?;
-                if depth == 0 {
+                if open.pop() != Some(c) {
+                    return None;
+                }
+                if open.is_empty() {
                     return Some(i + 1);
                 }
             }

@@ -19,6 +19,8 @@ pub mod movement;
 pub mod reduce;
 pub mod samples;
 pub mod scatter_add;
+#[cfg(test)]
+mod tests;
 pub mod text;
 pub mod uniform;
 
@@ -216,6 +218,25 @@ impl Op {
             Op::Matmul => Descriptor::Matmul(Matmul),
             Op::Gather { axis } => Descriptor::Gather(Gather { axis }),
             Op::ScatterAdd { axis, len } => Descriptor::ScatterAdd(ScatterAdd { axis, len }),
+        }
+    }
+}
+
+impl Op {
+    /// Whether `other` is the same op up to the values of host scalars: what a trace compares.
+    #[inline]
+    pub fn same_structure(&self, other: &Op) -> bool {
+        match (self, other) {
+            (Op::Elementwise(a), Op::Elementwise(b)) => {
+                std::ptr::eq(a.row, b.row) && a.scalar.map(|s| s.0) == b.scalar.map(|s| s.0)
+            }
+            (Op::Full { shape: a, value: x }, Op::Full { shape: b, value: y }) => a == b && x.dtype == y.dtype,
+            (Op::Uniform { shape: a, .. }, Op::Uniform { shape: b, .. }) => a == b,
+            (Op::Slice { axis: a, len: l, step: s, .. }, Op::Slice { axis: b, len: m, step: t, .. })
+            | (Op::Unslice { axis: a, len: l, step: s, .. }, Op::Unslice { axis: b, len: m, step: t, .. }) => {
+                (a, l, s) == (b, m, t)
+            }
+            _ => self == other,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Operands broadcast by NumPy's rule. A host number may stand for one operand; inside a step its
 //! value is taken anew at every call.
 
-use crate::base::{DType, Loc, Result, Scalar};
+use crate::base::{DType, Error, Loc, Result, Scalar};
 use crate::op::elementwise::{Elementwise, Row, arith, compare, logic, math};
 use crate::op::Op;
 use crate::tensor::Tensor;
@@ -14,6 +14,16 @@ pub enum Operand<'a> {
     Tensor(&'a Tensor),
     Owned(Tensor),
     Scalar(Scalar),
+}
+
+impl Operand<'_> {
+    fn tensor(&self) -> Option<&Tensor> {
+        match self {
+            Operand::Tensor(t) => Some(t),
+            Operand::Owned(t) => Some(t),
+            Operand::Scalar(_) => None,
+        }
+    }
 }
 
 impl<'a> From<&'a Tensor> for Operand<'a> {
@@ -128,33 +138,32 @@ binary_methods! {
 }
 
 impl Tensor {
-    /// Where this bool tensor is true `a`, elsewhere `b`; all broadcast. At most one of `a`, `b` may be a host number.
+    /// Where this bool tensor is true `a`, elsewhere `b`: tensors or host numbers; all broadcast.
     ///
     /// A gradient flows only to the chosen elements; a NaN in the other branch does not leak.
     #[track_caller]
-    pub fn select<'a>(&self, a: impl Into<Operand<'a>>, b: impl Into<Operand<'a>>) -> Result<Tensor> {
+    pub fn select<'a, 'b>(&self, a: impl Into<Operand<'a>>, b: impl Into<Operand<'b>>) -> Result<Tensor> {
         let at = here();
-        let (a, b) = (a.into(), b.into());
+        let (a, b): (Operand<'a>, Operand<'b>) = (a.into(), b.into());
         let op = |scalar| Op::Elementwise(Elementwise { row: &logic::SELECT, scalar });
-        let tensor = |o: &Operand<'a>| match o {
-            Operand::Tensor(t) => Some((*t).clone()),
-            Operand::Owned(t) => Some(t.clone()),
-            Operand::Scalar(_) => None,
+        // Two host numbers: the first becomes a tensor.
+        let a = match (a, &b) {
+            (Operand::Scalar(s), Operand::Scalar(_)) => Operand::Owned(Tensor::full_at((), s, self.device(), at)?),
+            (a, _) => a,
         };
-        match (tensor(&a), tensor(&b), a, b) {
-            (Some(x), Some(y), ..) => emit(&op(None), &[self, &x, &y], at),
-            (Some(x), None, _, Operand::Scalar(s)) => emit(&op(Some((2, s))), &[self, &x], at),
-            (None, Some(y), Operand::Scalar(s), _) => emit(&op(Some((1, s))), &[self, &y], at),
-            (None, None, Operand::Scalar(x), y) => {
-                let x = Tensor::full_at((), x, self.device(), at)?;
-                match y {
-                    Operand::Scalar(s) => emit(&op(Some((2, s))), &[self, &x], at),
-                    Operand::Tensor(y) => emit(&op(None), &[self, &x, y], at),
-                    Operand::Owned(y) => emit(&op(None), &[self, &x, &y], at),
-                }
-            }
-            (_, _, Operand::Tensor(x), _) => Ok(x.clone()),
-            (_, _, Operand::Owned(x), _) => Ok(x),
+        match (&a, &b) {
+            (Operand::Scalar(s), b) => match b.tensor() {
+                Some(b) => emit(&op(Some((1, *s))), &[self, b], at),
+                None => Err(Error::bug("select", "two host numbers")),
+            },
+            (a, Operand::Scalar(s)) => match a.tensor() {
+                Some(a) => emit(&op(Some((2, *s))), &[self, a], at),
+                None => Err(Error::bug("select", "two host numbers")),
+            },
+            (a, b) => match (a.tensor(), b.tensor()) {
+                (Some(a), Some(b)) => emit(&op(None), &[self, a, b], at),
+                _ => Err(Error::bug("select", "no tensors")),
+            },
         }
     }
 
@@ -221,7 +230,8 @@ macro_rules! operator {
                 binary(&$row, &self, Operand::Tensor(&rhs?))
             }
         }
-        operator!(@scalar $trait, $method, $row; f32, f64, i64, i32);
+        // One float and one integer type, so that literals infer.
+        operator!(@scalar $trait, $method, $row; f64, i64);
     };
     (@scalar $trait:ident, $method:ident, $row:path; $($t:ty),*) => { $(
         impl std::ops::$trait<$t> for &Tensor {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::backend::cpu::{CpuBackend, CpuConfig};
+use crate::backend::cpu::{self, CpuBackend, Isa};
 use crate::backend::{Backend, Counts, null::NullBackend};
 use crate::base::{Error, Result};
 use crate::tensor::eager::EagerCache;
@@ -37,17 +37,25 @@ impl Device {
     /// The process's CPU device.
     pub fn cpu() -> Device {
         static CPU: OnceLock<Device> = OnceLock::new();
-        CPU.get_or_init(|| Device::with_backend(CpuBackend::new(&CpuConfig::default()))).clone()
+        CPU.get_or_init(|| match CpuBackend::new(cpu::Options::default()) {
+            Ok(backend) => Device::with_backend(backend),
+            Err(e) => {
+                // Only a wrong STEPGRAPH_ISA can do this: the portable code runs everywhere.
+                tracing::error!("{e}; using the portable instruction set");
+                let portable = cpu::Options { isa: Some(Isa::Portable), ..Default::default() };
+                CpuBackend::new(portable).map_or_else(|_| Device::null(), |b| Device::with_backend(b))
+            }
+        })
+        .clone()
     }
 
     /// A CPU device of its own, with its own memory pool and counters.
     ///
     /// Errors: an instruction set that this machine lacks.
     pub fn cpu_with(options: &CpuOptions) -> Result<Device> {
-        let config =
-            CpuConfig { threads: options.threads, isa: options.isa.clone(), memory_limit: options.memory_limit };
-        config.check()?;
-        Ok(Device::with_backend(CpuBackend::new(&config)))
+        let isa = options.isa.as_deref().map(isa_named).transpose()?;
+        let options = cpu::Options { threads: options.threads, isa, memory_limit: options.memory_limit, ..Default::default() };
+        Ok(Device::with_backend(CpuBackend::new(options)?))
     }
 
     /// A CUDA device that answers, else the CPU; a `tracing` event says which and why.
@@ -58,7 +66,7 @@ impl Device {
 
     /// A device that runs the whole pipeline and computes nothing: for measuring host costs.
     pub fn null() -> Device {
-        Device::with_backend(Arc::new(NullBackend::new()))
+        Device::with_backend(NullBackend::new())
     }
 
     pub(crate) fn with_backend(backend: Arc<dyn Backend>) -> Device {
@@ -101,6 +109,15 @@ impl Device {
         }
         self.0.flagged.store(false, Relaxed);
         self.0.flag.lock().take().map_or(Ok(()), Err)
+    }
+}
+
+fn isa_named(name: &str) -> Result<Isa> {
+    match name {
+        "avx512" => Ok(Isa::Avx512),
+        "avx2" => Ok(Isa::Avx2),
+        "portable" => Ok(Isa::Portable),
+        other => Err(Error::argument("cpu_with", "an instruction set `avx512`, `avx2` or `portable`", other)),
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::dtype::Element;
 use crate::base::host::HostData;
+use crate::base::location::Scope;
 use crate::base::{Error, HostValue, Loc, Result};
 use crate::op::Op;
 use crate::tensor::recorder::{self, here};
@@ -82,6 +83,8 @@ impl Tensor {
 /// Prints values like NumPy, long axes abridged. A host read.
 impl std::fmt::Display for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Formatting hides the caller: the read is attributed to the line that made the value.
+        let _scope = Scope::at(self.0.made);
         let Ok(value) = self.to_host() else {
             return write!(f, "{self:?} (no value)");
         };

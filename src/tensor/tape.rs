@@ -121,6 +121,7 @@ impl Emit for EagerEmit {
         let loc = Loc::caller();
         let prepared = eager::prepare(&op, &operands, &self.device)?;
         let (ready, _) = eager::compute(&prepared, &operands, &self.device)?;
+        drop(operands);
         self.values.push(Tensor::ready(prepared.ty, self.device.clone(), ready, Origin::Constant, loc));
         Ok(Val(self.values.len() as u32 - 1))
     }
@@ -130,7 +131,8 @@ impl Emit for EagerEmit {
     }
 }
 
-fn eager_backward(loss: &Tensor) -> Result<Gradients> {
+/// `backward` over the eager tape.
+pub(crate) fn eager_backward(loss: &Tensor) -> Result<Gradients> {
     loss.check_owner(0)?;
     if let Some(e) = no_tape(loss) {
         return Err(e);

@@ -127,6 +127,17 @@ pub static MINIMUM: Row = Row {
     domain: (-4.0, 4.0),
 };
 
+/// `a`, through which no gradient flows.
+pub static DETACH: Row = Row {
+    name: "detach",
+    arity: 1,
+    dtypes: DTypes::Number,
+    formula: |_, _, x| x[0],
+    reference: |x| x[0],
+    grad: None,
+    domain: (-4.0, 4.0),
+};
+
 /// `max(a, 0)`, NaN where `a` is; the gradient at 0 is 0.
 pub static RELU: Row = Row {
     name: "relu",
@@ -158,4 +169,4 @@ fn to_winner(
     g.row(&logic::SELECT, &[loses.into(), 0.0.into(), shared.into()]).map(Some)
 }
 
-pub static ROWS: &[&Row] = &[&ADD, &SUB, &MUL, &DIV, &NEG, &ABS, &RECIP, &MAXIMUM, &MINIMUM, &RELU];
+pub static ROWS: &[&Row] = &[&ADD, &SUB, &MUL, &DIV, &NEG, &ABS, &RECIP, &MAXIMUM, &MINIMUM, &RELU, &DETACH];

@@ -1,0 +1,3 @@
+//! Floor 11: what a step did, and why.
+
+pub mod report;

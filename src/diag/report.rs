@@ -1,0 +1,138 @@
+//! The report of a step: what was recorded, replayed, launched, compiled, and why not.
+
+use std::time::Duration;
+
+use crate::trace::session::Session;
+use crate::trace::stats::Notes;
+
+/// A line of the user's program at which something worth knowing happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// `file:line`, or `gradient of file:line`.
+    pub at: String,
+    pub text: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// What a step did so far. `Display` prints it for people.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Calls of the step.
+    pub calls: u64,
+    /// Calls that recorded, wholly or from a divergence on.
+    pub recorded: u64,
+    /// Calls that only replayed.
+    pub replayed: u64,
+    /// Calls that ran plain eager, since paths did not repeat.
+    pub eager: u64,
+    /// Paths and plans dropped to keep within [`crate::jit::Options::plan_cache`].
+    pub evicted: u64,
+    /// Launches of compiled plans.
+    pub launches: u64,
+    /// Plans compiled, and the time it took: passes, kernels, host code.
+    pub compiles: u64,
+    pub compile_time: Duration,
+    /// Recorded paths (one, if every call did the same).
+    pub paths: usize,
+    /// Of the last call: events, segments, launches, kernels, `Var`s written in place, arena bytes.
+    pub ops: u32,
+    pub segments: u32,
+    pub launches_per_call: u32,
+    pub kernels: u32,
+    pub in_place: u32,
+    pub arena_bytes: usize,
+    /// Where calls left the recorded path, and how.
+    pub divergences: Vec<Note>,
+    /// Where values were read on the host inside the step.
+    pub host_reads: Vec<Note>,
+    /// Values kept alive for the first time after a plan was made.
+    pub kept: Vec<Note>,
+    /// Copies and ops that left the step's device.
+    pub copies: Vec<Note>,
+    /// Where paths that do not repeat part: the step ran eagerly for a while.
+    pub storms: Vec<Note>,
+}
+
+fn notes(n: &Notes) -> Vec<Note> {
+    n.entries.iter().map(|(loc, text, count)| Note { at: loc.to_string(), text: text.clone(), count: *count }).collect()
+}
+
+impl Report {
+    pub(crate) fn of(s: &Session) -> Report {
+        let (t, last) = (&s.stats, &s.stats.last);
+        Report {
+            calls: t.calls,
+            recorded: t.recorded,
+            replayed: t.replayed,
+            eager: t.eager,
+            evicted: t.evicted,
+            launches: t.launches,
+            compiles: t.compiles,
+            compile_time: t.compile_time,
+            paths: s.tree.len(),
+            ops: last.ops,
+            segments: last.segments,
+            launches_per_call: last.launches,
+            kernels: last.kernels,
+            in_place: last.in_place,
+            arena_bytes: last.arena_bytes,
+            divergences: notes(&t.divergences),
+            host_reads: notes(&t.reads),
+            kept: notes(&t.kept),
+            copies: notes(&t.copies),
+            storms: notes(&t.storms),
+        }
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "calls        {} ({} recorded, {} replayed{}) on {} path{}",
+            self.calls,
+            self.recorded,
+            self.replayed,
+            if self.eager > 0 { format!(", {} eager", self.eager) } else { String::new() },
+            self.paths,
+            if self.paths == 1 { "" } else { "s" }
+        )?;
+        writeln!(
+            f,
+            "a call       {} events -> {} kernels in {} launch{} ({} segment{})",
+            self.ops,
+            self.kernels,
+            self.launches_per_call,
+            if self.launches_per_call == 1 { "" } else { "es" },
+            self.segments,
+            if self.segments == 1 { "" } else { "s" }
+        )?;
+        writeln!(
+            f,
+            "memory       arena {} bytes, {} outputs written in place",
+            self.arena_bytes, self.in_place
+        )?;
+        write!(
+            f,
+            "compiled     {} plan{} in {:.2} ms",
+            self.compiles,
+            if self.compiles == 1 { "" } else { "s" },
+            self.compile_time.as_secs_f64() * 1e3
+        )?;
+        let lists = [
+            ("divergences", &self.divergences),
+            ("host reads", &self.host_reads),
+            ("kept values", &self.kept),
+            ("copies", &self.copies),
+            ("storms", &self.storms),
+        ];
+        for (title, list) in lists {
+            for (i, n) in list.iter().enumerate() {
+                let title = if i == 0 { title } else { "" };
+                write!(f, "\n{title:<12} {}: {} ({}x)", n.at, n.text, n.count)?;
+            }
+        }
+        Ok(())
+    }
+}

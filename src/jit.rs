@@ -1,0 +1,209 @@
+//! Floor 12, the door: [`Step`], [`trace`], [`Traced`], [`Frozen`], [`Options`].
+
+use crate::base::{ErrorKind, Result};
+use crate::diag::report::Report;
+use crate::pass;
+use crate::tensor::recorder;
+pub use crate::trace::freeze::Frozen;
+use crate::trace::session::Session;
+
+/// How a step is compiled.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pass: pass::Options,
+    plan_cache: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { pass: pass::Options::default(), plan_cache: 64 }
+    }
+}
+
+impl Options {
+    /// The defaults: everything on that keeps the bits.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Whether pointwise work, reductions and movement are fused (default: yes). Never changes a bit.
+    pub fn fuse(mut self, fuse: bool) -> Options {
+        self.pass.fuse = fuse;
+        self
+    }
+
+    /// How many paths and plans are kept (default: 64, at least 1). Beyond it the one not used for the longest
+    /// time goes, its memory with it, and is compiled again when it is needed.
+    pub fn plan_cache(mut self, plans: usize) -> Options {
+        self.plan_cache = plans.max(1);
+        self
+    }
+
+    /// Whether `Var`s may be updated in place when nobody else holds their value (default: yes). Never changes a bit.
+    pub fn in_place(mut self, in_place: bool) -> Options {
+        self.pass.in_place = in_place;
+        self
+    }
+}
+
+/// A step: owns the trace tree and the compiled plans of the closures it runs.
+///
+/// ```
+/// use stepgraph::{Device, Result, Tensor, Var, jit};
+/// # fn main() -> Result<()> {
+/// let device = Device::cpu();
+/// let w = Var::new(&Tensor::from_vec(vec![3.0f32], [1], &device)?)?;
+/// let mut step = jit::Step::new();
+/// let mut lr = 0.4;
+/// for _ in 0..6 {
+///     step.run(|| {
+///         let grads = w.get().sum(())?.backward()?;
+///         let g = grads.get(&w).unwrap();
+///         w.set(&(w.get() - &(g * lr)?)?)
+///     })?;
+///     lr /= 2.0; // host code: takes effect at every call
+/// }
+/// assert!((w.get().item::<f32>()? - 2.2125).abs() < 1e-6);
+/// assert_eq!(device.counts().launches, 5);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Step {
+    session: Option<Box<Session>>,
+    options: Options,
+}
+
+impl Default for Step {
+    fn default() -> Self {
+        Step::new()
+    }
+}
+
+impl Step {
+    /// A step that has seen nothing yet.
+    pub fn new() -> Step {
+        Step::with_options(Options::default())
+    }
+
+    /// As [`Step::new`], compiled as `options` say.
+    pub fn with_options(options: Options) -> Step {
+        Step { session: Some(Box::new(Session::new(options.pass, options.plan_cache))), options }
+    }
+
+    /// Runs the closure: its host code always, its tensor work recorded or replayed.
+    ///
+    /// Inside another step's closure it is part of that step. When the closure returns `Err` or panics, what
+    /// it did so far has taken effect, as without a step.
+    ///
+    /// Errors: the closure's; out of memory; an index out of range (then the segment's `Var` writes are dropped).
+    pub fn run<R>(&mut self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        if recorder::stamp() != 0 {
+            return f();
+        }
+        let mut session = match self.session.take() {
+            Some(s) => s,
+            // A panic inside the library lost it: start over.
+            None => Box::new(Session::new(self.options.pass, self.options.plan_cache)),
+        };
+        session.begin();
+        let stamp = session.stamp;
+        recorder::install(session, stamp);
+        let mut open = Open { step: self };
+        let result = f();
+        let closed = match open.take() {
+            Some(mut session) => {
+                let closed = session.close();
+                open.step.session = Some(session);
+                closed
+            }
+            None => Err(ErrorKind::Bug { pass: "jit".into(), detail: "the session was lost".into() }.into()),
+        };
+        drop(open);
+        match result {
+            Ok(value) => closed.map(|()| value),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Reduces the step to the launch of its last call: see [`Frozen`].
+    ///
+    /// Errors, naming `file:line`: unless the last two calls were both replays of one path of one segment, with the
+    /// same values kept and the same host numbers, and no tensor made from host data.
+    pub fn freeze(&self) -> Result<Frozen> {
+        match &self.session {
+            Some(s) => s.freeze(),
+            None => Err(ErrorKind::Freeze { detail: "the step is open; call it after `run` has returned".into() }.into()),
+        }
+    }
+
+    /// What the step did and why: see [`Report`].
+    pub fn report(&self) -> Report {
+        self.session.as_ref().map(|s| Report::of(s)).unwrap_or_default()
+    }
+}
+
+/// Closes the session when the closure panics.
+struct Open<'a> {
+    step: &'a mut Step,
+}
+
+impl Open<'_> {
+    fn take(&mut self) -> Option<Box<Session>> {
+        recorder::remove()?.into_any().downcast().ok()
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if self.step.session.is_none()
+            && let Some(mut session) = self.take()
+        {
+            session.abort();
+            self.step.session = Some(session);
+        }
+    }
+}
+
+/// A step with its closure: made by [`trace`].
+pub struct Traced<F> {
+    step: Step,
+    closure: F,
+}
+
+/// Traces a closure: the first [`Traced::call`] records it, later ones replay it.
+///
+/// ```
+/// use stepgraph::{Device, Result, Tensor, jit};
+/// # fn main() -> Result<()> {
+/// let x = Tensor::from_vec(vec![1.0f32, 2.0], [2], &Device::cpu())?;
+/// let mut n = 0;
+/// let mut step = jit::trace(|| {
+///     n += 1;
+///     &x + n
+/// });
+/// for k in 1..=5 {
+///     assert_eq!(step.call()?.to_vec::<f32>()?, [1.0 + k as f32, 2.0 + k as f32]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub fn trace<R, F: FnMut() -> Result<R>>(closure: F) -> Traced<F> {
+    Traced { step: Step::new(), closure }
+}
+
+impl<R, F: FnMut() -> Result<R>> Traced<F> {
+    /// Runs the closure: see [`Step::run`].
+    pub fn call(&mut self) -> Result<R> {
+        self.step.run(&mut self.closure)
+    }
+
+    /// See [`Step::freeze`].
+    pub fn freeze(&self) -> Result<Frozen> {
+        self.step.freeze()
+    }
+
+    /// See [`Step::report`].
+    pub fn report(&self) -> Report {
+        self.step.report()
+    }
+}

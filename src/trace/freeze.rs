@@ -1,0 +1,273 @@
+//! Freezing: replaying the last call's launch without running the closure.
+
+use std::sync::Arc;
+
+use crate::base::{Error, ErrorKind, Loc, Result};
+use crate::op::Op;
+use crate::tensor::{Device, Origin, Rng, Tensor, Var, eager, recorder};
+use crate::trace::segment::{SegmentPlan, launch_plan};
+use crate::trace::session::{Mode, Session};
+use crate::trace::tree::{Def, ValId};
+
+/// What is remembered of a call, to tell whether the step can be frozen.
+#[derive(Default)]
+pub(crate) struct CallRecord {
+    /// Path and end of the call.
+    path: u32,
+    at: u32,
+    /// It only replayed; else it recorded, here.
+    replayed: bool,
+    segments: u32,
+    plan: Option<Arc<SegmentPlan>>,
+    survivors: Vec<ValId>,
+    params: Vec<u64>,
+    vars: Vec<Var>,
+    draws: Vec<(u32, Rng)>,
+    /// One per plan input; `None` for a `Var`'s value.
+    inputs: Vec<Option<Tensor>>,
+    /// The slot of each input that is a `Var`'s value.
+    slots: Vec<u32>,
+    /// A tensor made from host data inside the closure.
+    host_data: Option<Loc>,
+}
+
+impl Session {
+    /// Keeps what `freeze` needs of the call that has just ended.
+    pub fn remember(&mut self) {
+        let mut r = self.records[0].take().unwrap_or_default();
+        self.records.swap(0, 1);
+        r.path = self.path;
+        r.at = self.cursor as u32;
+        r.replayed = self.mode == Mode::Shadow;
+        r.segments = self.last.segments;
+        r.plan = self.launched.last().cloned();
+        std::mem::swap(&mut r.params, &mut self.params);
+        std::mem::swap(&mut r.draws, &mut self.draws);
+        r.vars.clear();
+        r.vars.extend(self.vars.drain(..).map(|b| b.var));
+        r.inputs.clear();
+        r.slots.clear();
+        r.host_data = None;
+        r.survivors.clear();
+        if let Some(plan) = &r.plan {
+            for i in &plan.inputs {
+                match self.def(i.value) {
+                    Def::Snapshot { var, .. } => {
+                        r.inputs.push(None);
+                        r.slots.push(var);
+                    }
+                    Def::External { held, .. } => {
+                        let t = &self.held[held as usize];
+                        if matches!(t.0.origin, Origin::HostData { stamp } if stamp == self.stamp) {
+                            r.host_data = Some(t.0.made);
+                        }
+                        r.inputs.push(Some(t.clone()));
+                        r.slots.push(0);
+                    }
+                    _ => {
+                        r.inputs.push(None);
+                        r.slots.push(0);
+                    }
+                }
+            }
+            r.survivors.extend(plan.outputs.iter().copied().filter(|&v| {
+                // The handle is set and somebody holds it besides the template.
+                self.handle(v).is_ok_and(|t| Arc::strong_count(&t.0) > 1)
+            }));
+        }
+        self.records[1] = Some(r);
+    }
+
+    /// The last call's launch as a thing of its own, or why it cannot be.
+    pub fn freeze(&self) -> Result<Frozen> {
+        let refuse = |detail: String| Error::new(ErrorKind::Freeze { detail });
+        let (Some(a), Some(b)) = (&self.records[0], &self.records[1]) else {
+            return Err(refuse("call the step at least three times first: one records, one compiles, one more must repeat it".into()));
+        };
+        if !a.replayed || !b.replayed {
+            let why = self.stats.divergences.entries.last().map(|(loc, text, _)| format!(" (last divergence at {loc}: {text})"));
+            return Err(refuse(format!(
+                "the last two calls must both be replays; call the step again{}",
+                why.unwrap_or_default()
+            )));
+        }
+        if (a.path, a.at) != (b.path, b.at) {
+            let why = self.stats.divergences.entries.last().map(|(loc, ..)| format!(" (they part at {loc})"));
+            return Err(refuse(format!("the last two calls took different paths{}", why.unwrap_or_default())));
+        }
+        if b.segments != 1 {
+            let read = self.stats.reads.entries.first().map(|(loc, ..)| format!("{loc}"));
+            return Err(refuse(format!(
+                "a call has {} segments, since a value is read on the host at {}; move the read after the step",
+                b.segments,
+                read.unwrap_or_else(|| "an unknown place".into())
+            )));
+        }
+        let (Some(plan), Some(device)) = (&b.plan, &self.device) else {
+            return Err(refuse("the step does no tensor work".into()));
+        };
+        if a.survivors != b.survivors {
+            return Err(refuse("the last two calls kept different values alive".into()));
+        }
+        if let Some(loc) = b.host_data {
+            return Err(refuse(format!(
+                "a tensor is made from host data inside the closure at {loc}; make it outside, or put it into a Var with `set` before each replay"
+            )));
+        }
+        for (k, (x, y)) in a.params.iter().zip(&b.params).enumerate() {
+            let draw = b.draws.iter().any(|d| d.0 as usize == k);
+            if x != y && !draw {
+                let at = self.param_loc(b.path, k as u32);
+                return Err(refuse(format!("the host number at {at} changed between the last two calls; a frozen step would keep it")));
+            }
+        }
+        let positions = b.survivors.iter().filter_map(|v| plan.outputs.iter().position(|o| o == v)).collect();
+        let inputs = b
+            .inputs
+            .iter()
+            .zip(&b.slots)
+            .map(|(t, &slot)| match t {
+                Some(t) => Input::Tensor(t.clone()),
+                None => Input::Var(slot),
+            })
+            .collect();
+        Ok(Frozen {
+            plan: plan.clone(),
+            device: device.clone(),
+            inputs,
+            vars: b.vars.clone(),
+            params: b.params.clone(),
+            draws: b.draws.clone(),
+            positions,
+            outputs: Vec::new(),
+            replays: 0,
+            copies: 0,
+        })
+    }
+
+    /// The line of the op that takes parameter `k`, on the path that ends in `path`.
+    fn param_loc(&self, path: u32, k: u32) -> Loc {
+        let mut at = Some(path);
+        while let Some(p) = at {
+            let known = &self.tree.paths[p as usize];
+            let takes = |op: &Op| {
+                op.rules().scalars().iter().any(|s| s.origin == crate::base::scalar::Origin::Param(k))
+            };
+            if let Some(e) = known.events.iter().find(|e| !e.inner && takes(&e.op)) {
+                return e.loc;
+            }
+            at = known.parent;
+        }
+        Loc::NONE
+    }
+}
+
+enum Input {
+    Tensor(Tensor),
+    Var(u32),
+}
+
+/// A step reduced to its launch: the closure does not run any more.
+///
+/// Host code in the closure is *suspended*: schedules, counters, prints and branches do nothing, and host
+/// numbers keep the values of the last call. `Var`s are read and written as always, and each
+/// [`crate::Rng`] advances by the step's own draws.
+pub struct Frozen {
+    plan: Arc<SegmentPlan>,
+    device: Device,
+    inputs: Vec<Input>,
+    vars: Vec<Var>,
+    params: Vec<u64>,
+    draws: Vec<(u32, Rng)>,
+    positions: Vec<usize>,
+    outputs: Vec<Tensor>,
+    replays: u64,
+    copies: u64,
+}
+
+impl Frozen {
+    /// Runs the launch once and gives the values that the last call kept, in the order they were made.
+    ///
+    /// Errors: called while a step is open on this thread; out of memory; an index out of range.
+    pub fn replay(&mut self) -> Result<&[Tensor]> {
+        if recorder::stamp() != 0 {
+            let detail = "replayed inside an open step of this thread; call it outside the closure";
+            return Err(ErrorKind::Freeze { detail: detail.into() }.into());
+        }
+        // Buffers that nobody else holds go back to the pool before the launch asks for new ones.
+        self.outputs.clear();
+        for (k, rng) in &self.draws {
+            self.params[*k as usize] = rng.advance(1);
+            if let Some(seed) = (*k as usize).checked_sub(1).and_then(|s| self.params.get_mut(s)) {
+                *seed = rng.seed();
+            }
+        }
+        let mut values: smallvec::SmallVec<[Tensor; 32]> = smallvec::SmallVec::new();
+        for (i, known) in self.inputs.iter().zip(&self.plan.inputs) {
+            let t = match i {
+                Input::Tensor(t) => t.clone(),
+                Input::Var(slot) => self.vars[*slot as usize].lock().clone(),
+            };
+            if t.ready_state()?.layout == known.layout {
+                values.push(t);
+            } else {
+                // Somebody put a differently strided value in: copied to the layout the plan knows.
+                let op = Op::Expand { shape: t.shape() };
+                let ready = eager::contiguous(&op, &t)?;
+                self.copies += 1;
+                values.push(Tensor::ready(t.ty(), t.device().clone(), ready, Origin::Constant, t.0.made));
+            }
+        }
+        let sources: smallvec::SmallVec<[&Tensor; 32]> = values.iter().collect();
+        let vars: smallvec::SmallVec<[&Var; 16]> =
+            self.plan.writes.iter().map(|w| &self.vars[w.0 as usize]).collect();
+        let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2)?;
+        if outcome.index_flag {
+            return Err(ErrorKind::Index { op: "frozen step".into(), len: 0 }.into());
+        }
+        for &p in &self.positions {
+            if let Some(ready) = outcome.outputs.get(p) {
+                let ty = self.plan.targets[p].ty;
+                self.outputs.push(Tensor::ready(ty, self.device.clone(), ready.clone(), Origin::Step, Loc::NONE));
+            }
+        }
+        self.replays += 1;
+        Ok(&self.outputs)
+    }
+
+    /// The input tensors, by first touch in the closure. `Var`s are not among them: they are read at each replay.
+    pub fn inputs(&self) -> Vec<Tensor> {
+        self.inputs.iter().filter_map(|i| if let Input::Tensor(t) = i { Some(t.clone()) } else { None }).collect()
+    }
+
+    /// Replaces input `index` (as in [`Frozen::inputs`]) for the following replays.
+    ///
+    /// Errors: no such input; another shape, dtype or device.
+    pub fn set_input(&mut self, index: usize, value: &Tensor) -> Result<()> {
+        value.check_owner(0)?;
+        let known = self.inputs.iter_mut().filter_map(|i| if let Input::Tensor(t) = i { Some(t) } else { None });
+        let (count, found) = {
+            let mut all: Vec<&mut Tensor> = known.collect();
+            (all.len(), if index < all.len() { Some(all.swap_remove(index)) } else { None })
+        };
+        let Some(slot) = found else {
+            return Err(Error::argument("set_input", format!("an index below {count}"), index.to_string()));
+        };
+        if slot.ty() != value.ty() || slot.device() != value.device() {
+            let expected = format!("a {slot:?}");
+            return Err(Error::argument("set_input", expected, format!("{value:?}")));
+        }
+        *slot = value.clone();
+        Ok(())
+    }
+
+    /// Replays so far.
+    pub fn replays(&self) -> u64 {
+        self.replays
+    }
+
+    /// Kernels and library calls of one replay.
+    pub fn kernels(&self) -> usize {
+        self.plan.executable.as_ref().map_or(0, |e| e.kernels())
+    }
+}

@@ -1,0 +1,394 @@
+//! Record: ops run eagerly and are written down as events of a new path.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::base::{Error, ErrorKind, Loc, Result, Scalar, Type, scalar};
+use crate::op::{Emit, Op, Val};
+use crate::tensor::tape::{self, Entry, GradTable, Gradients, no_tape};
+use crate::tensor::{At, Device, Origin, Tensor, Var, eager, var};
+use crate::trace::session::{Mode, Session};
+use crate::trace::shadow::{blank, is_taped};
+use crate::trace::tree::{Def, Event, Extra, Kind, Path, ValId, VarGuard};
+
+impl Session {
+    /// Starts a new path at the cursor, unless the present one has nothing behind it.
+    pub fn branch(&mut self) {
+        let (path, at) = (self.path, self.cursor as u32);
+        let p = &self.tree.paths[path as usize];
+        if self.cursor == p.events.len() && p.children.is_empty() && p.events.is_empty() {
+            return;
+        }
+        let child = Path {
+            parent: Some(path),
+            base_event: self.ordinal(),
+            base_value: self.ptrs.len() as u32,
+            base_param: self.params.len() as u32,
+            base_var: self.vars.len() as u32,
+            ..Path::default()
+        };
+        let id = self.tree.add(path, at, child);
+        self.trail.push((path, at));
+        self.path = id;
+        self.cursor = 0;
+    }
+
+    fn push(&mut self, event: Event) {
+        self.tree.paths[self.path as usize].events.push(event);
+        self.cursor += 1;
+    }
+
+    fn define(&mut self, def: Def, addr: usize) -> ValId {
+        let v = self.ptrs.len() as u32;
+        self.tree.paths[self.path as usize].defs.push(def);
+        self.ptrs.push(addr);
+        self.ids.insert(addr, v);
+        v
+    }
+
+    /// The id of a handle; a handle from outside is bound as a new external.
+    fn id_of(&mut self, t: &Tensor) -> Result<ValId> {
+        if let Some(&v) = self.ids.get(&t.addr()) {
+            return Ok(v);
+        }
+        let layout = t.ready_state()?.layout;
+        let held = self.held.len() as u32;
+        let v = self.define(Def::External { ty: t.ty(), layout, taped: is_taped(t), held }, t.addr());
+        self.bound.insert(t.addr());
+        self.held.push(t.clone());
+        Ok(v)
+    }
+
+    pub fn record_op(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
+        let loc = Loc::resolve(at);
+        for t in operands {
+            t.check_owner(self.stamp).map_err(|e| e.at(loc))?;
+        }
+        self.record_op_at(op, operands, device, loc, false).map_err(|e| e.at(loc))
+    }
+
+    fn record_op_at(&mut self, op: &Op, operands: &[&Tensor], device: &Device, loc: Loc, inner: bool) -> Result<Tensor> {
+        let prepared = eager::prepare(op, operands, device)?;
+        let (ready, flag) = eager::compute(&prepared, operands, device)?;
+        if flag && self.flagged.is_none() {
+            self.flagged = Some(eager::index_error(&prepared.op, operands).at(loc));
+        }
+        let mut ids: SmallVec<[ValId; 3]> = SmallVec::new();
+        for t in operands {
+            ids.push(self.id_of(t)?);
+        }
+        let op = self.adopt_scalars(&prepared.op, inner);
+        let t = Tensor::ready(prepared.ty, device.clone(), ready, Origin::Step, loc);
+        t.0.stamp.store(self.stamp, Relaxed);
+        let event = self.ordinal();
+        let out = self.define(Def::Made { event }, t.addr());
+        self.push(Event { inner, op, operands: ids, out, template: Some(t.clone()), ..blank(Kind::Op, loc) });
+        Ok(t)
+    }
+
+    /// Gives host scalars their place in the parameter block. Inside a `backward` there are none:
+    /// its scalars are constants and copies.
+    fn adopt_scalars(&mut self, op: &Op, inner: bool) -> Op {
+        let mut scalars = op.rules().scalars();
+        if scalars.is_empty() {
+            return *op;
+        }
+        for s in scalars.iter_mut().filter(|s| s.origin == scalar::Origin::Host) {
+            debug_assert!(!inner, "a gradient rule made a host scalar in {}", op.rules().name());
+            s.origin = scalar::Origin::Param(self.params.len() as u32);
+            self.params.push(s.bits);
+            self.tree.paths[self.path as usize].params.push(s.dtype);
+        }
+        if matches!(op, Op::Uniform { .. }) {
+            self.note_draw();
+        }
+        op.rules().with_scalars(&scalars)
+    }
+
+    fn slot_or_bind(&mut self, v: &Var) -> Result<u32> {
+        if let Some(slot) = self.slot(v) {
+            return Ok(slot);
+        }
+        let own = self.device.get_or_insert_with(|| v.device().clone());
+        if own != v.device() {
+            let (left, right) = (own.name().to_string(), v.device().name().to_string());
+            return Err(Error::new(ErrorKind::Device { op: "Var", left, right }));
+        }
+        let guard = VarGuard { ty: v.ty(), trainable: v.is_trainable() };
+        self.tree.paths[self.path as usize].vars.push(guard);
+        Ok(self.bind_var(v))
+    }
+
+    pub fn record_get(&mut self, v: &Var, at: At) -> Result<Tensor> {
+        let loc = Loc::resolve(at);
+        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let binding = &self.vars[slot as usize];
+        if let Some(value) = binding.current {
+            return self.handle(value).cloned();
+        }
+        let event = self.ordinal();
+        if let Some(of) = binding.written {
+            self.materialize(&[of])?;
+            let t = var::leaf(self.handle(of)?, v.id(), v.is_trainable())?;
+            t.0.stamp.store(self.stamp, Relaxed);
+            let out = self.define(Def::Leaf { event, of, var: slot }, t.addr());
+            self.push(Event { out, var: slot, template: Some(t.clone()), ..blank(Kind::VarGet, loc) });
+            self.vars[slot as usize].current = Some(out);
+            return Ok(t);
+        }
+        let value = v.lock().clone();
+        let out = match self.ids.get(&value.addr()) {
+            Some(&known) => known,
+            None => {
+                let held = self.held.len() as u32;
+                let out = self.define(Def::Snapshot { var: slot, held }, value.addr());
+                self.bound.insert(value.addr());
+                self.held.push(value.clone());
+                out
+            }
+        };
+        self.push(Event { out, var: slot, ..blank(Kind::VarGet, loc) });
+        self.vars[slot as usize].current = Some(out);
+        Ok(value)
+    }
+
+    pub fn record_set(&mut self, v: &Var, value: &Tensor, at: At) -> Result<()> {
+        let loc = Loc::resolve(at);
+        value.ready_state().map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let id = self.id_of(value).map_err(|e| e.at(loc))?;
+        self.push(Event { var: slot, operands: smallvec![id], ..blank(Kind::VarSet, loc) });
+        let b = &mut self.vars[slot as usize];
+        (b.current, b.written, b.dirty) = (None, Some(id), true);
+        Ok(())
+    }
+
+    pub fn record_read(&mut self, t: &Tensor, at: At) -> Result<()> {
+        let Some(&v) = self.ids.get(&t.addr()) else { return Ok(()) };
+        self.materialize(&[v])?;
+        if self.made_before_segment(v) {
+            return Ok(());
+        }
+        let loc = Loc::resolve(at);
+        self.stats.reads.add(loc, || format!("host read of {}: ended a segment", t.ty()));
+        self.push(Event { operands: smallvec![v], extra: Some(Box::default()), ..blank(Kind::Read, loc) });
+        self.last.segments += 1;
+        self.seg_base = self.ordinal();
+        self.commit_writes()
+    }
+
+    /// Puts the values written in this segment into their `Var`s, all together.
+    pub fn commit_writes(&mut self) -> Result<()> {
+        if let Some(e) = self.flagged.take() {
+            for b in &mut self.vars {
+                b.dirty = false;
+            }
+            return Err(e);
+        }
+        let dirty: Vec<(usize, ValId)> = (0..self.vars.len())
+            .filter(|&i| self.vars[i].dirty)
+            .filter_map(|i| Some((i, self.vars[i].written?)))
+            .collect();
+        let values: Vec<ValId> = dirty.iter().map(|d| d.1).collect();
+        self.materialize(&values)?;
+        let mut writes = Vec::with_capacity(dirty.len());
+        for &(i, v) in &dirty {
+            let var = self.vars[i].var.clone();
+            let new = var::leaf(self.handle(v)?, var.id(), var.is_trainable())?;
+            writes.push((var, new));
+            self.vars[i].dirty = false;
+        }
+        writes.sort_by_key(|(v, _)| v.id());
+        let mut guards: Vec<_> = writes.iter().map(|(v, _)| v.lock()).collect();
+        let mut old = Vec::with_capacity(guards.len());
+        for (g, (_, new)) in guards.iter_mut().zip(&writes) {
+            old.push(std::mem::replace(&mut **g, new.clone()));
+        }
+        drop(guards);
+        Ok(())
+    }
+
+    pub fn push_end(&mut self) {
+        // `cursor` stays on the event: the caller decides whether it is launched or only recorded.
+        let event = Event { extra: Some(Box::<Extra>::default()), ..blank(Kind::End, Loc::NONE) };
+        self.tree.paths[self.path as usize].events.push(event);
+    }
+
+    /// The closure has ended: what it wrote is committed.
+    pub fn close_record(&mut self) -> Result<()> {
+        self.last.ops = self.ordinal();
+        self.push_end();
+        self.cursor += 1;
+        self.last.segments += 1;
+        self.commit_writes()
+    }
+
+    pub fn record_backward(&mut self, loss: &Tensor, at: At) -> Result<Gradients> {
+        let loc = Loc::resolve(at);
+        let Some(&loss_id) = self.ids.get(&loss.addr()) else {
+            let outside = ErrorKind::Backward {
+                detail: format!("the value made at {} was computed outside the step; compute it inside the closure", loss.0.made),
+            };
+            return Err(no_tape(loss).unwrap_or_else(|| outside.into()));
+        };
+        let (entries, leaves) = self.tape(self.ordinal());
+        self.check_reach(&entries, &leaves, loss_id)?;
+        let head = self.cursor;
+        self.push(Event { operands: smallvec![loss_id], ..blank(Kind::Backward, loc) });
+        let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
+        let device = loss.device().clone();
+        let mut cx = Inner { session: self, device };
+        let grads = tape::differentiate(&mut cx, &entries, Val(loss_id), &wanted);
+        let by_var = grads.and_then(|g| tape::sum_by_var(&mut cx, &leaves, &g));
+        let inner = (self.cursor - head - 1) as u32;
+        let path = self.path;
+        let table = Arc::new(GradTable { stamp: self.stamp, event: (path, head as u32), entries: Default::default() });
+        let event = &mut self.tree.paths[path as usize].events[head];
+        let grads = by_var.as_ref().map(|g| g.iter().map(|&(slot, v)| (slot, v.0)).collect()).unwrap_or_default();
+        event.extra = Some(Box::new(Extra { inner, grads, table: Some(table.clone()), ..Extra::default() }));
+        by_var.map(|_| Gradients(table))
+    }
+
+    /// The ops and the trainable leaves of the trace before event `end`: the trace is the tape.
+    fn tape(&self, end: u32) -> (Vec<Entry>, Vec<(u32, Val)>) {
+        let (mut entries, mut leaves) = (Vec::new(), Vec::new());
+        for ordinal in 0..end {
+            let e = self.event(ordinal);
+            match e.kind {
+                Kind::Op => entries.push(Entry {
+                    op: e.op,
+                    operands: e.operands.iter().map(|&v| Val(v)).collect(),
+                    result: Val(e.out),
+                    loc: e.loc,
+                }),
+                Kind::VarGet if self.vars[e.var as usize].var.is_trainable() => {
+                    if !leaves.contains(&(e.var, Val(e.out))) {
+                        leaves.push((e.var, Val(e.out)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        (entries, leaves)
+    }
+
+    /// The oracle of debug builds for "`backward` is one event": the rules run again and must give the
+    /// `count` events after the one at `head` of the present path.
+    pub fn verify_backward(&mut self, head: usize, count: usize) -> Result<()> {
+        let base = self.tree.paths[self.path as usize].base_event;
+        let loss = self.event(base + head as u32).operands[0];
+        let (entries, leaves) = self.tape(base + head as u32);
+        let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
+        let first = base + head as u32 + 1;
+        let mut cx = Oracle { session: self, next: first, end: first + count as u32 };
+        let grads = tape::differentiate(&mut cx, &entries, Val(loss), &wanted)?;
+        tape::sum_by_var(&mut cx, &leaves, &grads)?;
+        if cx.next != cx.end {
+            return Err(Error::bug("trace", "a replayed backward has more events than its rules give"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a loss without a trainable `Var` behind it, or with a value of an eager tape.
+    fn check_reach(&self, entries: &[Entry], leaves: &[(u32, Val)], loss: ValId) -> Result<()> {
+        let mut reached = vec![false; self.ptrs.len()];
+        reached[loss as usize] = true;
+        for e in entries.iter().rev() {
+            if reached[e.result.0 as usize] {
+                e.operands.iter().for_each(|o| reached[o.0 as usize] = true);
+            }
+        }
+        let is_leaf = |v: usize| leaves.iter().any(|l| l.1.0 as usize == v);
+        for (v, _) in reached.iter().enumerate().filter(|&(v, &r)| r && !is_leaf(v)) {
+            if let Def::External { taped: true, held, .. } = self.def(v as u32) {
+                let t = &self.held[held as usize];
+                if matches!(t.0.origin, Origin::Tape(_)) {
+                    let detail = format!(
+                        "it reaches the value made at {} outside the step, where the gradient would stop; compute it inside the closure or call `.detach()` on it",
+                        t.0.made
+                    );
+                    return Err(ErrorKind::Backward { detail }.into());
+                }
+            }
+        }
+        if !reached.iter().enumerate().any(|(v, &r)| r && is_leaf(v)) {
+            let detail = "the value depends on no trainable Var read in this step; compute it from `Var::get` of a Var made with `Var::new`";
+            return Err(ErrorKind::Backward { detail: detail.into() }.into());
+        }
+        Ok(())
+    }
+}
+
+/// Emits gradient ops as events of the session; values are the session's ids.
+struct Inner<'a> {
+    session: &'a mut Session,
+    device: Device,
+}
+
+impl Emit for Inner<'_> {
+    fn emit(&mut self, op: Op, operands: &[Val]) -> Result<Val> {
+        debug_assert!(self.session.mode == Mode::Record);
+        let ids: SmallVec<[ValId; 3]> = operands.iter().map(|v| v.0).collect();
+        self.session.materialize(&ids)?;
+        let handles: SmallVec<[Tensor; 3]> =
+            ids.iter().map(|&v| self.session.handle(v).cloned()).collect::<Result<_>>()?;
+        let refs: SmallVec<[&Tensor; 3]> = handles.iter().collect();
+        let op = self.session.resolve_scalars(&op);
+        let t = self.session.record_op_at(&op, &refs, &self.device, Loc::caller(), true)?;
+        self.session.ids.get(&t.addr()).map(|&v| Val(v)).ok_or_else(|| Error::bug("trace", "a value without an id"))
+    }
+
+    fn ty(&self, v: Val) -> Type {
+        self.session.handle(v.0).map(|t| t.ty()).unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
+    }
+}
+
+/// Compares gradient ops with the events recorded for them.
+struct Oracle<'a> {
+    session: &'a Session,
+    next: u32,
+    end: u32,
+}
+
+impl Emit for Oracle<'_> {
+    fn emit(&mut self, op: Op, operands: &[Val]) -> Result<Val> {
+        if self.next == self.end {
+            return Err(Error::bug("trace", "a replayed backward has fewer events than its rules give"));
+        }
+        let e = self.session.event(self.next);
+        let same = e.inner
+            && e.op.same_structure(&op)
+            && e.operands.iter().copied().eq(operands.iter().map(|v| v.0))
+            && e.op.rules().scalars().iter().map(|s| s.origin).eq(op.rules().scalars().iter().map(|s| s.origin));
+        if !same {
+            let detail = format!("a replayed backward: recorded {:?}{:?}, the rules give {op:?}{operands:?}", e.op, e.operands);
+            return Err(Error::bug("trace", detail));
+        }
+        self.next += 1;
+        Ok(Val(e.out))
+    }
+
+    fn ty(&self, v: Val) -> Type {
+        self.session.handle(v.0).map(|t| t.ty()).unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
+    }
+}
+
+impl Session {
+    /// The op with the present call's values of its parameters.
+    pub fn resolve_scalars(&self, op: &Op) -> Op {
+        let scalars = op.rules().scalars();
+        if scalars.is_empty() {
+            return *op;
+        }
+        let now: SmallVec<[Scalar; 2]> = scalars
+            .iter()
+            .map(|s| match s.origin {
+                scalar::Origin::Param(k) => Scalar { bits: self.params[k as usize], ..*s },
+                _ => *s,
+            })
+            .collect();
+        op.rules().with_scalars(&now)
+    }
+}

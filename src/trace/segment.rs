@@ -1,0 +1,562 @@
+//! Segments: the events between two host reads, compiled once per set of survivors, launched.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::backend::{Buffer, Executable, InputBinding, Launch};
+use crate::base::{Error, ErrorKind, Layout, Result};
+use crate::ir::{Graph, InputKind, NodeId};
+use crate::pass;
+use crate::plan::{OutputStorage, PlanOutput};
+use crate::tensor::{Ready, Tensor, var};
+use crate::trace::session::Session;
+use crate::trace::tree::{Def, Kind, ValId};
+
+/// Plans of one segment before one plan for the union of all survivors is made.
+const PLANS: usize = 4;
+
+/// A compiled segment.
+pub(crate) struct SegmentPlan {
+    /// Values it makes ready, ascending.
+    pub outputs: Vec<ValId>,
+    /// (var slot, output position) of the `Var` writes.
+    pub writes: Vec<(u32, u32)>,
+    pub inputs: Vec<PlanInput>,
+    pub targets: Vec<PlanOutput>,
+    /// Nothing survives and nothing is written: no launch.
+    pub executable: Option<Arc<dyn Executable>>,
+    /// Host scalars it reads: the first so many of the call.
+    pub params: usize,
+    pub last: bool,
+    pub compile_time: Duration,
+    pub compiled: Option<Explained>,
+    /// The call that last launched it.
+    pub used: AtomicU64,
+}
+
+/// What is kept of a compilation for the report.
+pub(crate) struct Explained {
+    pub graph: String,
+    pub plan: String,
+    pub ops: usize,
+    pub kernels: usize,
+}
+
+/// Where an input of the plan comes from.
+pub(crate) struct PlanInput {
+    pub value: ValId,
+    pub source: Source,
+    pub layout: Layout,
+    /// The `Var` slot whose old value it is, when the plan may overwrite it.
+    pub donor: Option<u32>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// Position in the session's held tensors.
+    Held(u32),
+    /// The template of an event of an earlier segment.
+    Event(u32),
+}
+
+impl Session {
+    /// Launches the events since the last segment's end. The cursor stands on the event that ends it.
+    pub fn launch_segment(&mut self, last: bool) -> Result<()> {
+        let (path, at) = (self.path, self.cursor);
+        let end = self.ordinal();
+        let mut survivors = self.survivors(end);
+        if !last {
+            survivors.extend(self.escapes(path, at, end));
+            survivors.sort_unstable();
+            survivors.dedup();
+        }
+        self.last.segments += 1;
+        self.stats.shadowed += (end - self.seg_base) as u64;
+        self.ready_inputs(end)?;
+        let plan = match self.find_plan(path, at, &survivors) {
+            Some(plan) => plan,
+            None => self.compile(path, at, end, survivors, last)?,
+        };
+        plan.used.store(self.stats.calls, Ordering::Relaxed);
+        let result = self.launch(&plan);
+        self.launched.push(plan.clone());
+        for b in &mut self.vars {
+            b.dirty = false;
+        }
+        if let Err(e) = &result {
+            for &v in &plan.outputs {
+                if let Ok(t) = self.handle(v) {
+                    let _ = t.0.state.set(Err(e.clone()));
+                }
+            }
+        }
+        result
+    }
+
+    /// Values of the segment that somebody outside the trace holds.
+    fn survivors(&self, end: u32) -> Vec<ValId> {
+        let mut out = Vec::new();
+        let mut ordinal = self.seg_base;
+        while ordinal < end {
+            let (path, at) = self.locate(ordinal);
+            // The run of events of this path.
+            let run_end = self
+                .trail
+                .iter()
+                .find(|t| t.0 == path)
+                .map_or(usize::MAX, |t| t.1 as usize)
+                .min(at + (end - ordinal) as usize);
+            for e in &self.tree.paths[path as usize].events[at..run_end] {
+                if let Some(t) = &e.template {
+                    if Arc::strong_count(&t.0) > 1 {
+                        out.push(e.out);
+                    }
+                } else if let Some(x) = &e.extra
+                    && x.table.as_ref().is_some_and(|t| Arc::strong_count(t) > 1)
+                {
+                    out.extend(x.grads.iter().map(|g| g.1));
+                }
+            }
+            ordinal += (run_end - at) as u32;
+        }
+        // A gradient may also be held itself.
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Values made before `end` in this segment that later events of known continuations use.
+    fn escapes(&mut self, path: u32, at: usize, end: u32) -> Vec<ValId> {
+        let generation = self.tree.generation;
+        if let Some(x) = &self.tree.paths[path as usize].events[at].extra
+            && x.generation == generation + 1
+        {
+            return x.escapes.clone();
+        }
+        let mut out = Vec::new();
+        let mut stack = vec![(path, at + 1)];
+        while let Some((p, from)) = stack.pop() {
+            let known = &self.tree.paths[p as usize];
+            for e in &known.events[from.min(known.events.len())..] {
+                out.extend(e.operands.iter().copied());
+                if let Def::Leaf { of, .. } = e
+                    .template
+                    .as_ref()
+                    .and_then(|_| e.out.checked_sub(known.base_value))
+                    .and_then(|i| known.defs.get(i as usize).copied())
+                    .unwrap_or(Def::Made { event: 0 })
+                {
+                    out.push(of);
+                }
+            }
+            stack.extend(known.children.iter().filter(|c| c.0 as usize >= from).map(|&(_, c)| (c, 0)));
+        }
+        let known = self.ptrs.len() as u32;
+        let base = self.seg_base;
+        out.retain(|&v| {
+            v < known
+                && matches!(self.def(v), Def::Made { event } | Def::Leaf { event, .. } if (base..end).contains(&event))
+        });
+        out.sort_unstable();
+        out.dedup();
+        if let Some(x) = &mut self.tree.paths[path as usize].events[at].extra {
+            x.escapes = out.clone();
+            x.generation = generation + 1;
+        }
+        out
+    }
+
+    /// Makes values of earlier segments ready that this one reads and no plan kept.
+    fn ready_inputs(&mut self, end: u32) -> Result<()> {
+        if self.seg_base == 0 {
+            return Ok(());
+        }
+        let mut missing = Vec::new();
+        for ordinal in self.seg_base..end {
+            let e = self.event(ordinal);
+            let leaf = match (e.kind, e.out) {
+                (Kind::VarGet, out) if e.template.is_some() => match self.def(out) {
+                    Def::Leaf { of, .. } => Some(of),
+                    _ => None,
+                },
+                _ => None,
+            };
+            for v in e.operands.iter().copied().chain(leaf) {
+                if let Def::Made { event } | Def::Leaf { event, .. } = self.def(v)
+                    && event < self.seg_base
+                    && self.handle(v)?.0.state.get().is_none()
+                {
+                    missing.push(v);
+                }
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { self.materialize(&missing) }
+    }
+
+    /// A plan that keeps all survivors, for inputs laid out as they are now.
+    fn find_plan(&self, path: u32, at: usize, survivors: &[ValId]) -> Option<Arc<SegmentPlan>> {
+        let extra = self.tree.paths[path as usize].events[at].extra.as_ref()?;
+        extra.plans.iter().find(|p| is_subset(survivors, &p.outputs) && self.layouts_fit(p)).cloned()
+    }
+
+    fn layouts_fit(&self, plan: &SegmentPlan) -> bool {
+        plan.inputs.iter().all(|i| match i.source {
+            // Externals and snapshots were guarded at first touch.
+            Source::Held(_) => true,
+            Source::Event(e) => {
+                let state = self.event(e).template.as_ref().and_then(|t| t.0.state.get());
+                matches!(state, Some(Ok(r)) if r.layout == i.layout)
+            }
+        })
+    }
+
+    fn compile(&mut self, path: u32, at: usize, end: u32, mut outputs: Vec<ValId>, last: bool) -> Result<Arc<SegmentPlan>> {
+        let begun = Instant::now();
+        let known = self.tree.paths[path as usize].events[at].extra.as_ref().map_or(0, |x| x.plans.len());
+        if known > 0 {
+            let seen: Vec<ValId> = self.known_outputs(path, at);
+            for &v in outputs.iter().filter(|v| !seen.contains(v)) {
+                let t = self.handle(v)?;
+                let (made, ty) = (t.0.made, t.ty());
+                self.stats.kept.add(made, || format!("kept value at {made} ({ty}): a second plan of the same path"));
+            }
+            if known >= PLANS {
+                outputs.extend(seen);
+                outputs.sort_unstable();
+                outputs.dedup();
+            }
+        }
+        let span = tracing::info_span!("compile", name = %format!("path{path}_{at}"));
+        let _entered = span.enter();
+        let plan = Arc::new(self.build(path, at, end, outputs, last, begun)?);
+        self.stats.compiles += 1;
+        self.stats.compile_time += plan.compile_time;
+        tracing::info!(
+            target: "stepgraph::trace",
+            ops = end - self.seg_base,
+            kernels = plan.executable.as_ref().map_or(0, |e| e.kernels()),
+            ms = plan.compile_time.as_secs_f64() * 1e3,
+            "compiled a segment"
+        );
+        if let Some(x) = &mut self.tree.paths[path as usize].events[at].extra {
+            if x.plans.len() > PLANS {
+                self.plans -= x.plans.len();
+                x.plans.clear();
+            }
+            x.plans.push(plan.clone());
+            self.plans += 1;
+        }
+        Ok(plan)
+    }
+
+    fn known_outputs(&self, path: u32, at: usize) -> Vec<ValId> {
+        let extra = self.tree.paths[path as usize].events[at].extra.as_ref();
+        extra.map(|x| x.plans.iter().flat_map(|p| p.outputs.iter().copied()).collect()).unwrap_or_default()
+    }
+
+    fn build(&mut self, path: u32, at: usize, end: u32, outputs: Vec<ValId>, last: bool, begun: Instant) -> Result<SegmentPlan> {
+        let dirty: Vec<(u32, ValId)> = self
+            .vars
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| b.dirty)
+            .filter_map(|(slot, b)| Some((slot as u32, b.written?)))
+            .collect();
+        let mut b = Builder { session: self, graph: Graph::new(format!("path{path}_{at}")), nodes: FxHashMap::default(), inputs: Vec::new() };
+        for dtype in b.session.param_dtypes() {
+            b.graph.param(dtype);
+        }
+        for ordinal in b.session.seg_base..end {
+            let e = b.session.event(ordinal);
+            if e.kind != Kind::Op {
+                continue;
+            }
+            let mut operands: SmallVec<[NodeId; 3]> = SmallVec::new();
+            for i in 0..b.session.event(ordinal).operands.len() {
+                let v = b.session.event(ordinal).operands[i];
+                operands.push(b.resolve(v)?);
+            }
+            let e = b.session.event(ordinal);
+            let node = b.graph.op(e.op, &operands, e.loc)?;
+            b.nodes.insert(e.out, node);
+        }
+        for &v in &outputs {
+            let node = b.resolve(v)?;
+            b.graph.output(node);
+        }
+        let mut writes = Vec::new();
+        for &(slot, v) in &dirty {
+            let node = b.resolve(v)?;
+            let position = b.graph.outputs().len() as u32;
+            writes.push((slot, position));
+            b.graph.output(node);
+        }
+        // Only a call's last segment may overwrite a `Var`'s buffer in place.
+        for i in 0..b.inputs.len() {
+            if let Def::Snapshot { var, .. } = b.session.def(b.inputs[i].value) {
+                let written_by = writes.iter().find(|w| w.0 == var && last).map(|w| w.1);
+                b.graph.set_input_kind(i, InputKind::Var { written_by })?;
+                b.inputs[i].donor = written_by.map(|_| var);
+            }
+        }
+        let (graph, inputs) = (b.graph, b.inputs);
+        let params = self.params.len();
+        let nothing = graph.outputs().is_empty();
+        let Some(device) = self.device.clone().filter(|_| !nothing) else {
+            let compile_time = begun.elapsed();
+            let (targets, executable, compiled) = (Vec::new(), None, None);
+            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, last, compile_time, compiled, used: AtomicU64::new(0) });
+        };
+        let compiled = pass::compile(&graph, &self.options)?;
+        let targets = compiled.plan.plan().outputs.clone();
+        let dump = crate::base::config::config().dump.clone();
+        let explained = Explained {
+            graph: if dump.is_some() { graph.to_string() } else { String::new() },
+            plan: if dump.is_some() { compiled.plan.plan().to_string() } else { String::new() },
+            ops: graph.len() - graph.inputs().len(),
+            kernels: compiled.plan.plan().steps.len(),
+        };
+        let fused = dump.as_ref().map(|_| fused_text(&compiled));
+        let executable = device.backend().compile(compiled.plan)?;
+        if let Some(dir) = dump {
+            write_dump(&dir, self.stamp, &graph.name, &explained, &fused.unwrap_or_default(), &executable.listing())?;
+        }
+        Ok(SegmentPlan {
+            outputs,
+            writes,
+            inputs,
+            targets,
+            executable: Some(executable),
+            params,
+            last,
+            compile_time: begun.elapsed(),
+            compiled: Some(explained),
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// Runs a plan on this call's values; commits the `Var` writes.
+    fn launch(&mut self, plan: &SegmentPlan) -> Result<()> {
+        if plan.executable.is_none() {
+            return Ok(());
+        }
+        let mut sources: SmallVec<[&Tensor; 32]> = SmallVec::new();
+        for i in &plan.inputs {
+            sources.push(match i.source {
+                Source::Held(k) => &self.held[k as usize],
+                Source::Event(e) => self.event(e).template.as_ref().ok_or_else(no_template)?,
+            });
+        }
+        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2)?;
+        drop(sources);
+        self.last.launches += 1;
+        self.stats.launches += 1;
+        self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
+        self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
+        self.last.in_place += outcome.in_place;
+        for (&v, ready) in plan.outputs.iter().zip(outcome.outputs) {
+            let _ = self.handle(v)?.0.state.set(Ok(ready));
+        }
+        if outcome.index_flag {
+            return Err(self.index_flag_error());
+        }
+        Ok(())
+    }
+
+    /// Keeps paths and plans within their bound: the ones not used for the longest time go, their memory with them.
+    pub fn evict(&mut self) {
+        let bound = self.plan_cache;
+        while self.tree.len() > bound.max(1) {
+            let Some(oldest) = self.tree.oldest_leaf(self.path) else { break };
+            let lost: usize = self.tree.paths[oldest as usize].events.iter().map(plans_of).sum();
+            self.plans -= lost;
+            self.stats.evicted += 1 + lost as u64;
+            tracing::debug!(target: "stepgraph::trace", path = oldest, plans = lost, "evicted a path");
+            self.tree.remove(oldest);
+        }
+        while self.plans > bound.max(1) {
+            let all = self.tree.paths.iter().enumerate().flat_map(|(p, path)| {
+                path.events.iter().enumerate().filter_map(move |(e, event)| {
+                    let plans = &event.extra.as_ref()?.plans;
+                    let (i, plan) = plans.iter().enumerate().min_by_key(|(_, p)| p.used.load(Ordering::Relaxed))?;
+                    Some((plan.used.load(Ordering::Relaxed), p, e, i))
+                })
+            });
+            let Some((_, p, e, i)) = all.min() else { break };
+            if let Some(x) = &mut self.tree.paths[p].events[e].extra {
+                x.plans.swap_remove(i);
+            }
+            self.plans -= 1;
+            self.stats.evicted += 1;
+        }
+    }
+
+    fn vars_of<'a>(&'a self, plan: &'a SegmentPlan) -> SmallVec<[&'a crate::tensor::Var; 16]> {
+        plan.writes.iter().map(|&(slot, _)| &self.vars[slot as usize].var).collect()
+    }
+
+    /// Which op's index was out of range is not known after the launch: the first that may raise it is named.
+    fn index_flag_error(&self) -> Error {
+        for ordinal in self.seg_base..self.ordinal() {
+            let e = self.event(ordinal);
+            if e.kind == Kind::Op && matches!(e.op, crate::op::Op::Gather { .. } | crate::op::Op::ScatterAdd { .. }) {
+                let operands: Vec<&Tensor> = e.operands.iter().filter_map(|&v| self.handle(v).ok()).collect();
+                return crate::tensor::eager::index_error(&e.op, &operands).at(e.loc);
+            }
+        }
+        ErrorKind::Index { op: "gather".into(), len: 0 }.into()
+    }
+}
+
+fn plans_of(e: &crate::trace::tree::Event) -> usize {
+    e.extra.as_ref().map_or(0, |x| x.plans.len())
+}
+
+fn no_template() -> Error {
+    Error::bug("trace", "an input of a segment has no handle")
+}
+
+/// What a launch gave.
+pub(crate) struct Outcome {
+    /// One per value the plan makes ready.
+    pub outputs: Vec<Ready>,
+    pub index_flag: bool,
+    pub in_place: u32,
+}
+
+/// Launches `plan` with its inputs, its written `Var`s (in the order of `plan.writes`) locked in id order.
+///
+/// `own_handles`: how many handles of a `Var`'s old value belong to the `Var` and the launcher. With no more
+/// than those, and no other holder of the buffer, the plan may overwrite it.
+pub(crate) fn launch_plan(
+    plan: &SegmentPlan,
+    sources: &[&Tensor],
+    vars: &[&crate::tensor::Var],
+    params: &[u64],
+    own_handles: usize,
+) -> Result<Outcome> {
+    let Some(executable) = &plan.executable else {
+        return Ok(Outcome { outputs: Vec::new(), index_flag: false, in_place: 0 });
+    };
+    // Locks are taken in id order, whoever launches; nearly always that is the order of the writes.
+    let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
+    if !vars.is_sorted_by_key(|v| v.id()) {
+        order.sort_by_key(|&i| vars[i].id());
+    }
+    let mut guards: SmallVec<[Option<_>; 16]> = vars.iter().map(|_| None).collect();
+    for &i in &order {
+        guards[i] = Some(vars[i].lock());
+    }
+    let mut bindings: SmallVec<[InputBinding<'_>; 32]> = SmallVec::new();
+    for (t, i) in sources.iter().zip(&plan.inputs) {
+        let ready = t.ready_state()?;
+        let exclusive = i.donor.is_some_and(|slot| {
+            let held_by_var = plan
+                .writes
+                .iter()
+                .position(|w| w.0 == slot)
+                .and_then(|k| guards[k].as_ref())
+                .is_some_and(|g| g.same(t));
+            held_by_var && Arc::strong_count(&t.0) == own_handles && Arc::strong_count(&ready.buffer) == 1
+        });
+        bindings.push(InputBinding { buffer: &ready.buffer, layout: &ready.layout, dtype: t.dtype(), exclusive });
+    }
+    // The counts were read without ordering; whoever dropped the other handles did so before.
+    fence(Ordering::Acquire);
+    let mut buffers: Vec<Option<Buffer>> = Vec::with_capacity(plan.targets.len());
+    let result = executable.launch(&mut Launch { inputs: &bindings, params, outputs: &mut buffers })?;
+    let ready = |k: usize| -> Result<Ready> {
+        let target = &plan.targets[k];
+        let buffer = match target.storage {
+            OutputStorage::Own { .. } => buffers.get(k).cloned().flatten(),
+            OutputStorage::Input(i) => bindings.get(i as usize).map(|b| b.buffer.clone()),
+            OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
+        };
+        let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
+        Ok(Ready { buffer, layout: target.layout })
+    };
+    let outputs = (0..plan.outputs.len()).map(ready).collect::<Result<Vec<_>>>()?;
+    let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
+    if !result.index_flag {
+        for (k, &(_, position)) in plan.writes.iter().enumerate() {
+            let value = ready(position as usize)?;
+            if let Some(guard) = &mut guards[k] {
+                let new = var::leaf_of(vars[k], value, guard.0.made);
+                old.push(std::mem::replace(&mut **guard, new));
+            }
+        }
+    }
+    drop(guards);
+    Ok(Outcome { outputs, index_flag: result.index_flag, in_place: result.in_place })
+}
+
+/// Builds the graph of a segment.
+struct Builder<'a> {
+    session: &'a Session,
+    graph: Graph,
+    nodes: FxHashMap<ValId, NodeId>,
+    inputs: Vec<PlanInput>,
+}
+
+impl Builder<'_> {
+    /// The node of a value; one from before the segment becomes an input.
+    fn resolve(&mut self, v: ValId) -> Result<NodeId> {
+        if let Some(&n) = self.nodes.get(&v) {
+            return Ok(n);
+        }
+        let def = self.session.def(v);
+        let source = match def {
+            Def::External { held, .. } | Def::Snapshot { held, .. } => Source::Held(held),
+            Def::Leaf { of, event, .. } if event >= self.session.seg_base => {
+                let node = self.resolve(of)?;
+                self.nodes.insert(v, node);
+                return Ok(node);
+            }
+            Def::Made { event } | Def::Leaf { event, .. } => Source::Event(event),
+        };
+        let t = self.session.handle(v)?;
+        let layout = t.ready_state()?.layout;
+        let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
+        self.inputs.push(PlanInput { value: v, source, layout, donor: None });
+        self.nodes.insert(v, node);
+        Ok(node)
+    }
+}
+
+/// Whether ascending `a` is contained in ascending `b`.
+fn is_subset(a: &[ValId], b: &[ValId]) -> bool {
+    let mut rest = b.iter();
+    a.iter().all(|x| rest.any(|y| y == x))
+}
+
+/// The graph after the passes, then every decision.
+fn fused_text(compiled: &pass::Compiled) -> String {
+    let mut out = compiled.graph.to_string();
+    for note in &compiled.notes {
+        out.push_str(&format!("; {note}\n"));
+    }
+    out
+}
+
+fn write_dump(
+    dir: &std::path::Path,
+    stamp: u64,
+    name: &str,
+    explained: &Explained,
+    fused: &str,
+    listing: &str,
+) -> Result<()> {
+    let parts = [("graph.ir", explained.graph.as_str()), ("fused.txt", fused), ("plan.txt", explained.plan.as_str()), ("code.txt", listing)];
+    for (ending, text) in parts {
+        let path = dir.join(format!("step{stamp}_{name}.{ending}"));
+        let io = |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
+        std::fs::create_dir_all(dir).map_err(io)?;
+        std::fs::write(&path, text).map_err(io)?;
+    }
+    Ok(())
+}
+
