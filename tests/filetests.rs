@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use stepgraph::base::Result;
 use stepgraph::ir::Graph;
+use stepgraph::kernel::{parse::parse as parse_kernel, print::Named};
+use stepgraph::plan::{Plan, check::check as check_plan};
 
 /// Runs the pipeline called as the folder. Where it refuses the input, the error is the result.
 fn run(pipeline: &str, input: &str) -> Option<Result<String>> {
@@ -14,6 +16,12 @@ fn run(pipeline: &str, input: &str) -> Option<Result<String>> {
         "print" => graph(|g| Ok(g.to_string())),
         "verify" => graph(|g| g.verify().map(|()| "ok".to_string())),
         "dot" => graph(|g| Ok(g.dot())),
+        "kernel" => parse_kernel(input).map(|(name, k)| Named { name: &name, kernel: &k }.to_string()),
+        // A plan, and the checker's verdict.
+        "check" => input.parse::<Plan>().map(|p| match check_plan(p) {
+            Ok(_) => "ok".to_string(),
+            Err(refused) => format!("{:?}\n{refused}", refused.fault),
+        }),
         _ => return None,
     })
 }

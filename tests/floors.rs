@@ -172,8 +172,8 @@ struct Scan {
 fn scan(source: &str, module: &[String]) -> Scan {
     let tokens = tokens(source);
     let text = |i: usize| tokens.get(i).map_or("", |t| t.text.as_str());
-    let mut out = Scan::default();
-    out.unsafes = tokens.iter().filter(|t| t.text == "unsafe").map(|t| t.line).collect();
+    let unsafes = tokens.iter().filter(|t| t.text == "unsafe").map(|t| t.line).collect();
+    let mut out = Scan { unsafes, ..Scan::default() };
     // Inline modules that are open: name, and the brace depth inside.
     let mut inline: Vec<(String, usize)> = Vec::new();
     let (mut depth, mut i) = (0, 0);

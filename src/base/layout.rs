@@ -3,7 +3,9 @@
 use crate::base::shape::{MAX_RANK, Shape};
 
 /// Where the elements of a tensor lie in its buffer: strides and offset, in elements.
+/// In C order, since compiled guards read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Layout {
     pub shape: Shape,
     pub strides: [isize; MAX_RANK],

@@ -6,7 +6,9 @@ use crate::base::error::{Error, Result};
 pub const MAX_RANK: usize = 8;
 
 /// The lengths of a tensor's axes, outermost first; at most [`MAX_RANK`] of them.
+/// In C order, since compiled guards read it.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Shape {
     dims: [usize; MAX_RANK],
     rank: u8,

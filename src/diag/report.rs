@@ -24,6 +24,10 @@ pub struct Report {
     pub recorded: u64,
     /// Calls that only replayed.
     pub replayed: u64,
+    /// Calls that ran plain eager, since paths did not repeat.
+    pub eager: u64,
+    /// Paths and plans dropped to keep within [`crate::jit::Options::plan_cache`].
+    pub evicted: u64,
     /// Launches of compiled plans.
     pub launches: u64,
     /// Plans compiled, and the time it took: passes, kernels, host code.
@@ -46,6 +50,8 @@ pub struct Report {
     pub kept: Vec<Note>,
     /// Copies and ops that left the step's device.
     pub copies: Vec<Note>,
+    /// Where paths that do not repeat part: the step ran eagerly for a while.
+    pub storms: Vec<Note>,
 }
 
 fn notes(n: &Notes) -> Vec<Note> {
@@ -59,10 +65,12 @@ impl Report {
             calls: t.calls,
             recorded: t.recorded,
             replayed: t.replayed,
+            eager: t.eager,
+            evicted: t.evicted,
             launches: t.launches,
             compiles: t.compiles,
             compile_time: t.compile_time,
-            paths: s.tree.paths.len(),
+            paths: s.tree.len(),
             ops: last.ops,
             segments: last.segments,
             launches_per_call: last.launches,
@@ -73,6 +81,7 @@ impl Report {
             host_reads: notes(&t.reads),
             kept: notes(&t.kept),
             copies: notes(&t.copies),
+            storms: notes(&t.storms),
         }
     }
 }
@@ -81,10 +90,11 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "calls        {} ({} recorded, {} replayed) on {} path{}",
+            "calls        {} ({} recorded, {} replayed{}) on {} path{}",
             self.calls,
             self.recorded,
             self.replayed,
+            if self.eager > 0 { format!(", {} eager", self.eager) } else { String::new() },
             self.paths,
             if self.paths == 1 { "" } else { "s" }
         )?;
@@ -115,6 +125,7 @@ impl std::fmt::Display for Report {
             ("host reads", &self.host_reads),
             ("kept values", &self.kept),
             ("copies", &self.copies),
+            ("storms", &self.storms),
         ];
         for (title, list) in lists {
             for (i, n) in list.iter().enumerate() {

@@ -5,6 +5,7 @@
 //! live in the node, edges only carry users.
 //! May rely on floors 0 to 2. Guarantees: what [`Graph::verify`] accepts, the interpreter and every pass take.
 
+pub mod emit;
 pub mod graph;
 pub mod parse;
 pub mod print;

@@ -16,6 +16,8 @@ pub mod meaning;
 pub mod order;
 pub mod parse;
 pub mod print;
+#[cfg(test)]
+pub mod random;
 pub mod verify;
 
 pub use build::Builder;

@@ -43,7 +43,9 @@ pub fn element_wise(kernel: &Kernel, arg: u32, out: u32) -> bool {
     }
     let same = |a: &Access| {
         let strides = a.strides.iter().zip(&store.strides).zip(&kernel.domain);
-        a.dynamic.is_empty() && a.offset == store.offset && strides.fold(true, |ok, ((x, y), &n)| ok && (x == y || n == 1))
+        a.dynamic.is_empty()
+            && a.offset == store.offset
+            && strides.fold(true, |ok, ((x, y), &n)| ok && (x == y || n == 1))
     };
     let plain = kernel.body.iter().all(|i| match i {
         Inst::Load { access, guards } if access.arg == arg => guards.is_empty() && same(access),
@@ -110,7 +112,13 @@ struct Tenant {
 }
 
 /// Makes the plan.
-pub fn assign(graph: &Graph, fusion: &Fusion, drafts: Vec<Draft>, schedule: &Schedule, options: &Options) -> Result<Plan> {
+pub fn assign(
+    graph: &Graph,
+    fusion: &Fusion,
+    drafts: Vec<Draft>,
+    schedule: &Schedule,
+    options: &Options,
+) -> Result<Plan> {
     let mut position = vec![0u32; drafts.len()];
     for (p, &g) in schedule.order.iter().enumerate() {
         position[g as usize] = p as u32;
@@ -192,8 +200,8 @@ fn outputs(graph: &Graph, fusion: &Fusion, schedule: &Schedule) -> Result<Vec<Pl
         }
     }
     for (k, &o) in graph.outputs().iter().enumerate() {
-        let (base, layout) =
-            view(graph, &fusion.roles, o).ok_or_else(|| Error::bug("memory", format!("output {k} is not in memory")))?;
+        let (base, layout) = view(graph, &fusion.roles, o)
+            .ok_or_else(|| Error::bug("memory", format!("output {k} is not in memory")))?;
         let storage = match graph.node(base).op {
             NodeOp::Input(i) => OutputStorage::Input(i),
             NodeOp::Op(_) => match *owners.entry(base).or_insert(k as u32) {

@@ -1,7 +1,7 @@
 //! Floor 6: from a graph to a checked plan.
 //!
 //! [`compile`] runs the passes of one list, each on what the ones before it made: *simplify*, *cse* and *dce*
-//! rewrite the graph, *fuse* decides which nodes share a kernel, *lower* writes the kernels, *schedule* orders
+//! rewrite the graph, *stage* adds copies that library calls need, *fuse* decides which nodes share a kernel, *lower* writes the kernels, *schedule* orders
 //! the steps, *memory* gives every value its bytes. The plan must then convince the independent checker. In debug builds and under
 //! the feature `check` the graph is verified after every pass; an error names the pass.
 //! May rely on floors 0 to 5. Guarantees: a plan's results are those of the reference evaluator, bit for bit,
@@ -15,6 +15,7 @@ pub mod memory;
 
 pub mod schedule;
 pub mod simplify;
+pub mod stage;
 #[cfg(test)]
 mod tests;
 
@@ -59,12 +60,7 @@ pub struct Decision {
 
 impl Decision {
     /// A decision about some nodes of a graph.
-    pub fn new(
-        pass: &'static str,
-        graph: &Graph,
-        nodes: &[NodeId],
-        reason: impl Into<Cow<'static, str>>,
-    ) -> Decision {
+    pub fn new(pass: &'static str, graph: &Graph, nodes: &[NodeId], reason: impl Into<Cow<'static, str>>) -> Decision {
         let mut locs: SmallVec<[Loc; 2]> = SmallVec::new();
         for &n in nodes {
             let loc = graph.node(n).loc;
@@ -104,8 +100,8 @@ pub struct Compiled {
 type Rewrite = fn(&Graph, &Options, &mut Vec<Decision>) -> Result<Graph>;
 
 /// The passes that rewrite the graph, in order.
-pub const REWRITES: [(&str, Rewrite); 3] =
-    [("simplify", simplify::simplify), ("cse", cse::cse), ("dce", dce::dce)];
+pub const REWRITES: [(&str, Rewrite); 4] =
+    [("simplify", simplify::simplify), ("cse", cse::cse), ("dce", dce::dce), ("stage", stage::stage)];
 
 /// Compiles a step's graph.
 pub fn compile(graph: &Graph, options: &Options) -> Result<Compiled> {
@@ -138,9 +134,12 @@ pub fn compile(graph: &Graph, options: &Options) -> Result<Compiled> {
 
 /// Compiles the graph of a single op as it stands, for eager execution.
 pub fn compile_op(graph: &Graph) -> Result<Checked> {
+    let staged = stage::stage(graph, &Options::default(), &mut Vec::new())?;
+    let graph = &staged;
     let (groups, drafts) = fuse_and_lower(graph, |apart| fuse::apart(graph, apart))?;
     let schedule = schedule::schedule(graph, &groups, &drafts, true);
-    let plan = memory::assign(graph, &groups, drafts, &schedule, &Options::default()).map_err(|e| blame("memory", e))?;
+    let plan =
+        memory::assign(graph, &groups, drafts, &schedule, &Options::default()).map_err(|e| blame("memory", e))?;
     check(plan).map_err(|e| Error::bug("memory", e.to_string()))
 }
 

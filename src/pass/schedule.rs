@@ -52,6 +52,8 @@ fn overwrite(graph: &Graph, fusion: &Fusion, drafts: &[Draft], users: &mut [Vec<
             }
         }
     }
+    // A step that can find an index out of range comes first: then what it flags is not overwritten.
+    let flagging: Vec<u32> = (0..drafts.len() as u32).filter(|&g| drafts[g as usize].kind.may_flag()).collect();
     let mut search = Search { seen: vec![0; drafts.len()], stamp: 0, queue: VecDeque::new() };
     for (i, input) in graph.inputs().iter().enumerate() {
         let InputKind::Var { written_by: Some(k) } = input.kind else { continue };
@@ -65,8 +67,10 @@ fn overwrite(graph: &Graph, fusion: &Fusion, drafts: &[Draft], users: &mut [Vec<
         }
         let draft = &drafts[home as usize];
         let element = same_element(draft, input.node, node);
-        let before: Vec<u32> = readers[i].iter().copied().filter(|&r| r != home).collect();
-        if element && before.iter().all(|&r| !search.path(users, home, r)) {
+        let mut before: Vec<u32> = readers[i].iter().chain(&flagging).copied().filter(|&r| r != home).collect();
+        before.sort_unstable();
+        before.dedup();
+        if element && !flagging.contains(&home) && before.iter().all(|&r| !search.path(users, home, r)) {
             for r in before {
                 users[r as usize].push(home);
                 out.edges.push((r, home));

@@ -228,6 +228,8 @@ fn of_kernel(kernel: &Kernel) -> Result<Touches, Misfit> {
             _ => {}
         }
     }
+    // Types, and the other rules that backends rely on.
+    kernel.verify().map_err(|e| Misfit::Kernel(e.kind().to_string()))?;
     Ok(out)
 }
 

@@ -645,5 +645,8 @@ fn same_step(plan: &Plan, t: u32, touches: &Touches) -> Found {
 }
 
 #[cfg(test)]
+#[path = "check_random.rs"]
+mod random;
+#[cfg(test)]
 #[path = "check_tests.rs"]
 mod tests;

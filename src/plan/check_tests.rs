@@ -58,7 +58,7 @@ fn add(n: usize) -> Kernel {
         body: vec![
             load(0, 0, &[1]),
             load(1, 0, &[1]),
-            Inst::Op { instr: Instr::Add, args: [Val(0), Val(1), Val(1)] },
+            Inst::Op { instr: Instr::Add, args: [Val(0), Val(1), Val(0)] },
             store(2, 0, &[1], 2),
         ],
     }
@@ -431,7 +431,7 @@ fn in_place_over_rows() {
         body: vec![
             load(0, 0, load_strides),
             Inst::Reduce { combine: Combine::Max, value: Val(0) },
-            Inst::Op { instr: Instr::Sub, args: [Val(0), Val(1), Val(1)] },
+            Inst::Op { instr: Instr::Sub, args: [Val(0), Val(1), Val(0)] },
             store(1, 0, &[10, 1], 2),
         ],
     };
@@ -465,7 +465,10 @@ fn stores_that_meet() {
         };
         p
     };
-    assert_eq!(fault(halves(50), |p| *p = halves(49)), Fault::Overlap { step: 0 });
+    assert_eq!(fault(halves(50), |p| *p = halves(49)), Fault::Kernel { step: 0 });
+    // A type error inside a kernel.
+    let mistyped = Inst::Op { instr: Instr::LNeg, args: [Val(0); 3] };
+    assert_eq!(fault(chain(), |p| kernel(p, 0).body[1] = mistyped), Fault::Kernel { step: 0 });
 }
 
 #[test]
@@ -535,8 +538,11 @@ fn signatures() {
     // Read as another dtype than written.
     assert_eq!(
         fault(chain(), |p| {
+            // A copy of 50 integers.
             let k = kernel(p, 1);
-            (k.domain[0], k.args[0].dtype, k.args[0].len) = (50, DType::I64, 50);
+            k.domain[0] = 50;
+            k.args.iter_mut().for_each(|a| (a.dtype, a.len) = (DType::I64, 50));
+            k.body = vec![load(0, 0, &[1]), store(1, 0, &[1], 0)];
         }),
         signature(1)
     );

@@ -6,10 +6,11 @@
 
 mod access;
 pub mod check;
+pub mod parse;
 pub mod print;
 
 use crate::base::{DType, Layout, Loc, Type};
-use crate::kernel::Kernel;
+use crate::kernel::{Inst, Kernel};
 use crate::kernel::library::Library;
 
 /// What to run at one launch, and where values lie.
@@ -102,4 +103,15 @@ pub struct Step {
 pub enum StepKind {
     Kernel(Kernel),
     Library(Library),
+}
+
+impl StepKind {
+    /// Whether the step can raise the launch's index flag.
+    pub fn may_flag(&self) -> bool {
+        match self {
+            StepKind::Kernel(k) => k.body.iter().any(|i| matches!(i, Inst::Gather { .. })),
+            StepKind::Library(Library::ScatterAdd(_)) => true,
+            StepKind::Library(Library::Matmul(_)) => false,
+        }
+    }
 }

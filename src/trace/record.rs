@@ -29,10 +29,7 @@ impl Session {
             base_var: self.vars.len() as u32,
             ..Path::default()
         };
-        let id = self.tree.paths.len() as u32;
-        self.tree.paths.push(child);
-        self.tree.paths[path as usize].children.push((at, id));
-        self.tree.generation += 1;
+        let id = self.tree.add(path, at, child);
         self.trail.push((path, at));
         self.path = id;
         self.cursor = 0;

@@ -1,7 +1,7 @@
 //! Segments: the events between two host reads, compiled once per set of survivors, launched.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
@@ -34,6 +34,8 @@ pub(crate) struct SegmentPlan {
     pub last: bool,
     pub compile_time: Duration,
     pub compiled: Option<Explained>,
+    /// The call that last launched it.
+    pub used: AtomicU64,
 }
 
 /// What is kept of a compilation for the report.
@@ -79,6 +81,7 @@ impl Session {
             Some(plan) => plan,
             None => self.compile(path, at, end, survivors, last)?,
         };
+        plan.used.store(self.stats.calls, Ordering::Relaxed);
         let result = self.launch(&plan);
         self.launched.push(plan.clone());
         for b in &mut self.vars {
@@ -241,9 +244,11 @@ impl Session {
         );
         if let Some(x) = &mut self.tree.paths[path as usize].events[at].extra {
             if x.plans.len() > PLANS {
+                self.plans -= x.plans.len();
                 x.plans.clear();
             }
             x.plans.push(plan.clone());
+            self.plans += 1;
         }
         Ok(plan)
     }
@@ -304,14 +309,14 @@ impl Session {
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
             let (targets, executable, compiled) = (Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, last, compile_time, compiled });
+            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, last, compile_time, compiled, used: AtomicU64::new(0) });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
         let dump = crate::base::config::config().dump.clone();
         let explained = Explained {
             graph: if dump.is_some() { graph.to_string() } else { String::new() },
-            plan: if dump.is_some() { format!("{:#?}", compiled.plan.plan()) } else { String::new() },
+            plan: if dump.is_some() { compiled.plan.plan().to_string() } else { String::new() },
             ops: graph.len() - graph.inputs().len(),
             kernels: compiled.plan.plan().steps.len(),
         };
@@ -330,6 +335,7 @@ impl Session {
             last,
             compile_time: begun.elapsed(),
             compiled: Some(explained),
+            used: AtomicU64::new(0),
         })
     }
 
@@ -361,6 +367,34 @@ impl Session {
         Ok(())
     }
 
+    /// Keeps paths and plans within their bound: the ones not used for the longest time go, their memory with them.
+    pub fn evict(&mut self) {
+        let bound = self.plan_cache;
+        while self.tree.len() > bound.max(1) {
+            let Some(oldest) = self.tree.oldest_leaf(self.path) else { break };
+            let lost: usize = self.tree.paths[oldest as usize].events.iter().map(plans_of).sum();
+            self.plans -= lost;
+            self.stats.evicted += 1 + lost as u64;
+            tracing::debug!(target: "stepgraph::trace", path = oldest, plans = lost, "evicted a path");
+            self.tree.remove(oldest);
+        }
+        while self.plans > bound.max(1) {
+            let all = self.tree.paths.iter().enumerate().flat_map(|(p, path)| {
+                path.events.iter().enumerate().filter_map(move |(e, event)| {
+                    let plans = &event.extra.as_ref()?.plans;
+                    let (i, plan) = plans.iter().enumerate().min_by_key(|(_, p)| p.used.load(Ordering::Relaxed))?;
+                    Some((plan.used.load(Ordering::Relaxed), p, e, i))
+                })
+            });
+            let Some((_, p, e, i)) = all.min() else { break };
+            if let Some(x) = &mut self.tree.paths[p].events[e].extra {
+                x.plans.swap_remove(i);
+            }
+            self.plans -= 1;
+            self.stats.evicted += 1;
+        }
+    }
+
     fn vars_of<'a>(&'a self, plan: &'a SegmentPlan) -> SmallVec<[&'a crate::tensor::Var; 16]> {
         plan.writes.iter().map(|&(slot, _)| &self.vars[slot as usize].var).collect()
     }
@@ -376,6 +410,10 @@ impl Session {
         }
         ErrorKind::Index { op: "gather".into(), len: 0 }.into()
     }
+}
+
+fn plans_of(e: &crate::trace::tree::Event) -> usize {
+    e.extra.as_ref().map_or(0, |x| x.plans.len())
 }
 
 fn no_template() -> Error {

@@ -15,6 +15,10 @@ pub(crate) struct Stats {
     pub recorded: u64,
     /// Calls that only replayed.
     pub replayed: u64,
+    /// Calls that ran plain eager, since paths did not repeat.
+    pub eager: u64,
+    /// Plans and paths that went to make room.
+    pub evicted: u64,
     pub launches: u64,
     /// Events answered without running anything.
     pub shadowed: u64,
@@ -24,6 +28,7 @@ pub(crate) struct Stats {
     pub reads: Notes,
     pub kept: Notes,
     pub copies: Notes,
+    pub storms: Notes,
     /// Of the last call.
     pub last: Last,
 }

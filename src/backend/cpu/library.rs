@@ -76,7 +76,8 @@ impl MatmulCall {
             Isa::Portable => matmul::Isa::Portable,
         };
         let (batch, step) = axes.pop().unwrap_or((1, [0; 3]));
-        let strides = |o: usize| Strides { batch: step[o], row: operands[o].row as isize, col: operands[o].col as isize };
+        let strides =
+            |o: usize| Strides { batch: step[o], row: operands[o].row as isize, col: operands[o].col as isize };
         let (a, b, c) = (strides(0), strides(1), strides(2));
         let product = Matmul { batch, m: call.m, k: call.k, n: call.n, a, b, c };
         Ok(MatmulCall { product, outer: axes, offsets: operands.map(|o| o.offset as isize), slots, isa, pool })

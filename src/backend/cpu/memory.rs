@@ -13,12 +13,14 @@
 //! - cached memory is bounded: by the larger of 64 MiB and half of the most that was ever live;
 //! - running out of memory, or over the limit, is an error after the caches have been given back.
 
-use std::alloc::{Layout, alloc, dealloc};
+mod system;
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// Alignment of every block: a cache line, and the widest vector.
 pub const ALIGN: usize = 64;
@@ -34,9 +36,21 @@ const POISON: u32 = 0x7FC0_DEAD;
 
 /// A pool of host memory; see the module documentation.
 pub struct HostPool {
+    core: NonNull<Core>,
+}
+
+// SAFETY: the core's fields are atomics and locked lists, and `users` keeps it alive.
+unsafe impl Send for HostPool {}
+// SAFETY: as above.
+unsafe impl Sync for HostPool {}
+
+/// The pool proper. It lives until both the `HostPool` and the last block are gone; `users` knows,
+/// so that a block costs no reference count of its own.
+struct Core {
     classes: [Class; CLASSES],
-    /// Bytes (of whole blocks) that users hold.
-    live: AtomicUsize,
+    /// Bytes (of whole blocks) that users hold, plus [`HANDLE`] while the `HostPool` lives. Whoever
+    /// brings it to zero frees the core.
+    users: AtomicUsize,
     /// Bytes held from the system: live and cached. Changes only when the system is asked.
     held: AtomicUsize,
     high_water: AtomicUsize,
@@ -45,12 +59,49 @@ pub struct HostPool {
     poison: AtomicBool,
     /// Counts requests that reached the system; dates the use of classes for eviction.
     clock: AtomicU64,
+    /// Lets a test see when the core goes.
+    #[cfg(test)]
+    alive: Arc<()>,
 }
+
+/// More than all live bytes together can be.
+const HANDLE: usize = 1 << (usize::BITS - 1);
 
 /// Blocks of one size. On a line of its own, so that threads that use different sizes don't meet.
 #[repr(align(128))]
 struct Class {
-    free: Mutex<FreeList>,
+    locked: AtomicBool,
+    free: UnsafeCell<FreeList>,
+}
+
+// SAFETY: `free` is touched only while `locked` is held, by whichever thread.
+unsafe impl Sync for Class {}
+
+impl Class {
+    /// Runs `f` with the list to itself. A spin lock: it is held for a few instructions, and costs
+    /// half of a mutex, which must look for waiters when it is released. `f` must not panic.
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut FreeList) -> R) -> R {
+        while self.locked.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
+            self.wait();
+        }
+        // SAFETY: this thread holds the lock, and `f` cannot reach this class again.
+        let result = f(unsafe { &mut *self.free.get() });
+        self.locked.store(false, Release);
+        result
+    }
+
+    #[cold]
+    fn wait(&self) {
+        for _ in 0..100 {
+            if !self.locked.load(Relaxed) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        // The holder has lost its processor; perhaps it needs this one.
+        std::thread::yield_now();
+    }
 }
 
 #[derive(Default)]
@@ -116,11 +167,7 @@ pub struct Block {
     ptr: NonNull<u8>,
     len: usize,
     /// `None` for an empty block, which takes no memory.
-    home: Option<Home>,
-}
-
-struct Home {
-    pool: Arc<HostPool>,
+    home: Option<NonNull<Core>>,
     class: usize,
 }
 
@@ -147,6 +194,11 @@ impl Block {
         self.len == 0
     }
 
+    /// Bytes that may be used: `len()` and the slack.
+    pub fn capacity(&self) -> usize {
+        if self.home.is_some() { size_of_class(self.class) } else { 0 }
+    }
+
     /// Fills the block's first bytes with `bytes`, as many as fit.
     pub fn write(&mut self, bytes: &[u8]) {
         // SAFETY: the block has `len` bytes and is borrowed for writing; it overlaps no other object.
@@ -165,18 +217,18 @@ impl Block {
         unsafe { std::ptr::copy_nonoverlapping(self.ptr().add(offset), out.as_mut_ptr(), out.len()) };
         true
     }
-
-    /// Bytes that may be used: `len()` and the slack.
-    pub fn capacity(&self) -> usize {
-        self.home.as_ref().map_or(0, |home| size_of_class(home.class))
-    }
 }
 
 impl Drop for Block {
     #[inline]
     fn drop(&mut self) {
-        if let Some(home) = &self.home {
-            home.pool.give_back(self.ptr, home.class);
+        if let Some(core) = self.home {
+            // SAFETY: the block's bytes are still counted in `users`, so the core is there; they
+            // are let go once, here, and the memory is the class's and not used any more.
+            unsafe {
+                core.as_ref().give_back(self.ptr, self.class);
+                Core::leave(core, size_of_class(self.class));
+            }
         }
     }
 }
@@ -211,135 +263,189 @@ fn size_of_class(class: usize) -> usize {
 impl HostPool {
     /// An empty pool. With a limit, live bytes and cached bytes together stay within it.
     pub fn new(limit: Option<usize>) -> Arc<HostPool> {
-        Arc::new(HostPool {
-            classes: std::array::from_fn(|_| Class { free: Mutex::default() }),
-            live: AtomicUsize::new(0),
+        let core = Box::new(Core {
+            classes: std::array::from_fn(|_| Class { locked: AtomicBool::new(false), free: UnsafeCell::default() }),
+            users: AtomicUsize::new(HANDLE),
             held: AtomicUsize::new(0),
             high_water: AtomicUsize::new(0),
             limit: AtomicUsize::new(limit.unwrap_or(usize::MAX)),
             poison: AtomicBool::new(false),
             clock: AtomicU64::new(1),
-        })
+            #[cfg(test)]
+            alive: Arc::new(()),
+        });
+        Arc::new(HostPool { core: NonNull::from(Box::leak(core)) })
+    }
+
+    fn core(&self) -> &Core {
+        // SAFETY: the handle is counted in `users` until it is dropped.
+        unsafe { self.core.as_ref() }
     }
 
     /// A block of at least `bytes` bytes, with arbitrary contents. 0 bytes are a valid request.
     pub fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Block, OutOfMemory> {
         if bytes == 0 {
             let ptr = NonNull::without_provenance(const { std::num::NonZero::new(ALIGN).unwrap() });
-            return Ok(Block { ptr, len: 0, home: None });
+            return Ok(Block { ptr, len: 0, home: None, class: 0 });
         }
-        let class = class_of(bytes).ok_or_else(|| self.out_of_memory(bytes))?;
-        let size = size_of_class(class);
-        let live = self.live.fetch_add(size, Relaxed).saturating_add(size);
-        if live > self.limit.load(Relaxed) {
-            self.live.fetch_sub(size, Relaxed);
-            return Err(self.out_of_memory(bytes));
-        }
-        let found = self.classes[class].free.lock().take(self.clock.load(Relaxed));
-        let ptr = match found {
-            Some(ptr) => ptr,
-            None => self.grow(class, size).inspect_err(|_| {
-                self.live.fetch_sub(size, Relaxed);
-            }).map_err(|()| self.out_of_memory(bytes))?,
-        };
-        if live > self.high_water.load(Relaxed) {
-            self.high_water.fetch_max(live, Relaxed);
-        }
-        if self.poison.load(Relaxed) {
-            // SAFETY: the block has `size` bytes, a multiple of four, and nobody else has it.
-            unsafe { std::slice::from_raw_parts_mut(ptr.as_ptr().cast::<std::mem::MaybeUninit<u32>>(), size / 4) }
-                .fill(std::mem::MaybeUninit::new(POISON));
-        }
-        Ok(Block { ptr, len: bytes, home: Some(Home { pool: self.clone(), class }) })
+        let (ptr, class) = self.core().alloc(bytes)?;
+        Ok(Block { ptr, len: bytes, home: Some(self.core), class })
     }
 
     /// What the pool holds now. Exact when no other thread is using it.
     pub fn stats(&self) -> PoolStats {
-        let (live_bytes, held) = (self.live.load(Relaxed), self.held.load(Relaxed));
+        let core = self.core();
+        let live_bytes = core.live();
         let mut stats = PoolStats {
             live_bytes,
-            cached_bytes: held.saturating_sub(live_bytes),
-            high_water: self.high_water.load(Relaxed),
+            cached_bytes: core.held.load(Relaxed).saturating_sub(live_bytes),
+            high_water: core.high_water.load(Relaxed),
             ..PoolStats::default()
         };
-        for class in &self.classes {
-            let list = class.free.lock();
-            stats.live_blocks += list.live;
-            stats.hits += list.hits;
-            stats.misses += list.misses;
+        for class in &core.classes {
+            class.with(|list| {
+                stats.live_blocks += list.live;
+                stats.hits += list.hits;
+                stats.misses += list.misses;
+            });
         }
         stats
     }
 
     /// Gives all cached memory back to the system.
     pub fn trim(&self) {
-        for class in 0..CLASSES {
-            self.release(class, usize::MAX);
-        }
+        self.core().trim();
     }
 
     /// Sets or lifts the limit; memory cached beyond it is given back. Blocks in use stay.
     pub fn set_limit(&self, limit: Option<usize>) {
         let limit = limit.unwrap_or(usize::MAX);
-        self.limit.store(limit, Relaxed);
-        if self.held.load(Relaxed) > limit {
+        self.core().limit.store(limit, Relaxed);
+        if self.core().held.load(Relaxed) > limit {
             self.trim();
         }
     }
 
-    /// Fills each block with a recognisable NaN (`0x7FC0DEAD`) when it is handed out, so that reading
-    /// before writing shows. Off to begin with.
+    /// Fills each block with a recognisable NaN (`0x7FC0DEAD`) when it is handed out, so that
+    /// reading before writing shows. Off to begin with.
     pub fn set_poison(&self, on: bool) {
-        self.poison.store(on, Relaxed);
+        self.core().poison.store(on, Relaxed);
+    }
+}
+
+impl Drop for HostPool {
+    fn drop(&mut self) {
+        // Blocks still out keep the core, but nobody will ask it for another.
+        self.trim();
+        // SAFETY: the handle's share is let go once, here.
+        unsafe { Core::leave(self.core, HANDLE) };
+    }
+}
+
+impl Core {
+    fn live(&self) -> usize {
+        self.users.load(Relaxed) & !HANDLE
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<(NonNull<u8>, usize), OutOfMemory> {
+        let class = class_of(bytes).ok_or_else(|| self.out_of_memory(bytes))?;
+        let size = size_of_class(class);
+        let live = (self.users.fetch_add(size, Relaxed) & !HANDLE) + size;
+        let found = if live > self.limit.load(Relaxed) {
+            None
+        } else {
+            let now = self.clock.load(Relaxed);
+            self.classes[class].with(|list| list.take(now)).or_else(|| self.grow(class, size))
+        };
+        let Some(ptr) = found else {
+            // The handle is borrowed, so this cannot be the last share.
+            self.users.fetch_sub(size, Relaxed);
+            return Err(self.out_of_memory(bytes));
+        };
+        if live > self.high_water.load(Relaxed) {
+            self.high_water.fetch_max(live, Relaxed);
+        }
+        if self.poison.load(Relaxed) {
+            // SAFETY: the block has `size` bytes, a multiple of four, and nobody else has it.
+            unsafe { std::slice::from_raw_parts_mut(ptr.as_ptr().cast::<MaybeUninit<u32>>(), size / 4) }
+                .fill(MaybeUninit::new(POISON));
+        }
+        Ok((ptr, class))
+    }
+
+    /// Lets go of a share of the core: a block's size, or the handle.
+    ///
+    /// # Safety
+    /// The share was counted in `users` and is let go once; `core` is not used after it.
+    #[inline]
+    unsafe fn leave(core: NonNull<Core>, share: usize) {
+        // SAFETY: the share keeps the core alive up to the subtraction.
+        let before = unsafe { core.as_ref() }.users.fetch_sub(share, AcqRel);
+        if before == share {
+            // SAFETY: this was the last share, and AcqRel orders all uses by others before this.
+            drop(unsafe { Box::from_raw(core.as_ptr()) });
+        }
     }
 
     fn out_of_memory(&self, need: usize) -> OutOfMemory {
         let limit = self.limit.load(Relaxed);
-        OutOfMemory { need, live: self.live.load(Relaxed), limit: (limit != usize::MAX).then_some(limit) }
+        OutOfMemory { need, live: self.live(), limit: (limit != usize::MAX).then_some(limit) }
     }
 
     /// A new block from the system; the caches are given back first if there is no room otherwise.
     #[cold]
-    fn grow(&self, class: usize, size: usize) -> Result<NonNull<u8>, ()> {
+    fn grow(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
         let reserve = || {
             let limit = self.limit.load(Relaxed);
-            self.held.fetch_update(Relaxed, Relaxed, |held| held.checked_add(size).filter(|&sum| sum <= limit))
+            self.held.fetch_update(Relaxed, Relaxed, |held| held.checked_add(size).filter(|&sum| sum <= limit)).ok()
         };
-        if reserve().is_err() {
+        reserve().or_else(|| {
             self.trim();
-            reserve().map_err(|_| ())?;
-        }
+            reserve()
+        })?;
         let ptr = system::get(size).or_else(|| {
             self.trim();
             system::get(size)
         });
         let Some(ptr) = ptr else {
             self.held.fetch_sub(size, Relaxed);
-            return Err(());
+            return None;
         };
         let now = self.clock.fetch_add(1, Relaxed);
-        let mut list = self.classes[class].free.lock();
-        list.live += 1;
-        list.misses += 1;
-        list.used = now;
-        Ok(ptr)
+        self.classes[class].with(|list| {
+            list.live += 1;
+            list.misses += 1;
+            list.used = now;
+        });
+        Some(ptr)
     }
 
+    /// Takes a block's memory back. Its bytes stay counted as live until [`Core::leave`].
+    ///
+    /// # Safety
+    /// `ptr` is a block of this class of this pool, and is not used any more.
     #[inline]
-    fn give_back(&self, ptr: NonNull<u8>, class: usize) {
-        self.classes[class].free.lock().put(ptr, self.clock.load(Relaxed));
-        let size = size_of_class(class);
-        let live = self.live.fetch_sub(size, Relaxed) - size;
+    unsafe fn give_back(&self, ptr: NonNull<u8>, class: usize) {
+        let now = self.clock.load(Relaxed);
+        self.classes[class].with(|list| list.put(ptr, now));
+        let live = self.live().saturating_sub(size_of_class(class));
         if self.held.load(Relaxed).saturating_sub(live) > CACHE_FLOOR {
-            self.evict();
+            self.evict(live);
+        }
+    }
+
+    /// Gives all cached memory back to the system.
+    fn trim(&self) {
+        for class in 0..CLASSES {
+            self.release(class, usize::MAX);
         }
     }
 
     /// Brings the cache under its bound, from the classes used longest ago.
     #[cold]
-    fn evict(&self) {
+    fn evict(&self, live: usize) {
         let bound = CACHE_FLOOR.max(self.high_water.load(Relaxed) / 2);
-        let cached = || self.held.load(Relaxed).saturating_sub(self.live.load(Relaxed));
+        let cached = || self.held.load(Relaxed).saturating_sub(live);
         if cached() <= bound {
             return;
         }
@@ -347,10 +453,8 @@ impl HostPool {
         let goal = bound - bound / 8;
         for _ in 0..CLASSES {
             let excess = cached().saturating_sub(goal);
-            let dated = (0..CLASSES).filter_map(|class| {
-                let list = self.classes[class].free.lock();
-                (list.cached > 0).then_some((list.used, class))
-            });
+            let dated = (0..CLASSES)
+                .filter_map(|class| self.classes[class].with(|list| (list.cached > 0).then_some((list.used, class))));
             let Some((_, class)) = dated.min().filter(|_| excess > 0) else { return };
             self.release(class, excess.div_ceil(size_of_class(class)));
         }
@@ -361,7 +465,7 @@ impl HostPool {
         let size = size_of_class(class);
         for _ in 0..count {
             // The lock is not held over the system call.
-            let Some(ptr) = self.classes[class].free.lock().pop() else { return };
+            let Some(ptr) = self.classes[class].with(FreeList::pop) else { return };
             // SAFETY: the block came from `system::get(size)` and was just taken off its list, so
             // nobody else has it.
             unsafe { system::put(ptr, size) };
@@ -370,9 +474,9 @@ impl HostPool {
     }
 }
 
-impl Drop for HostPool {
+impl Drop for Core {
     fn drop(&mut self) {
-        // Every block keeps the pool alive, so all memory is in the lists by now.
+        // No handle and no block is left, so all memory is in the lists.
         self.trim();
     }
 }
@@ -414,224 +518,5 @@ impl FreeList {
     }
 }
 
-/// Memory from the system.
-mod system {
-    use super::*;
-
-    pub(super) fn get(size: usize) -> Option<NonNull<u8>> {
-        #[cfg(target_os = "linux")]
-        if size >= LARGE {
-            return map(size);
-        }
-        let layout = Layout::from_size_align(size, align(size)).ok()?;
-        // SAFETY: `size` is not zero.
-        NonNull::new(unsafe { alloc(layout) })
-    }
-
-    /// # Safety
-    /// `ptr` must come from `get(size)` and must not be used any more.
-    pub(super) unsafe fn put(ptr: NonNull<u8>, size: usize) {
-        #[cfg(target_os = "linux")]
-        if size >= LARGE {
-            // SAFETY: `map` left exactly this range mapped.
-            unsafe { libc::munmap(ptr.as_ptr().cast(), size) };
-            return;
-        }
-        // SAFETY: `get` allocated with this layout, so it is valid.
-        unsafe { dealloc(ptr.as_ptr(), Layout::from_size_align_unchecked(size, align(size))) };
-    }
-
-    fn align(size: usize) -> usize {
-        if size >= LARGE { LARGE } else { ALIGN }
-    }
-
-    /// `size` bytes of fresh pages, aligned to a huge page. `size` is a multiple of the page size:
-    /// classes from 2 MiB on are half a MiB apart, or more.
-    #[cfg(target_os = "linux")]
-    fn map(size: usize) -> Option<NonNull<u8>> {
-        let reserved = size.checked_add(LARGE)?;
-        // SAFETY: a new private mapping, wherever the system likes, disturbs nothing.
-        let base = unsafe {
-            let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            libc::mmap(std::ptr::null_mut(), reserved, prot, flags, -1, 0)
-        };
-        if base == libc::MAP_FAILED {
-            return None;
-        }
-        let base = base.cast::<u8>();
-        let head = base.align_offset(LARGE);
-        // SAFETY: the ends before and after the aligned block are inside the mapping just made and
-        // are not used. Whether the advice is taken does not matter.
-        unsafe {
-            let start = base.add(head);
-            if head > 0 {
-                libc::munmap(base.cast(), head);
-            }
-            if head < LARGE {
-                libc::munmap(start.add(size).cast(), LARGE - head);
-            }
-            libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE);
-            NonNull::new(start)
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SIZES: [usize; 16] =
-        [1, 4, 63, 64, 65, 200, 256, 257, 320, 321, 1000, 4096, 65_537, LARGE - 1, LARGE, 5 * LARGE + 3];
-
-    fn fill(block: &Block, value: u8) {
-        // SAFETY: the block is ours and has that many bytes.
-        unsafe { block.ptr().write_bytes(value, block.len()) };
-    }
-
-    fn all(block: &Block, value: u8) -> bool {
-        // SAFETY: `fill` has initialised these bytes.
-        unsafe { std::slice::from_raw_parts(block.ptr(), block.len()) }.iter().all(|&x| x == value)
-    }
-
-    #[test]
-    fn classes_fit_tightly() {
-        for class in 0..CLASSES {
-            let size = size_of_class(class);
-            assert_eq!(class_of(size), Some(class));
-            assert_eq!(class_of(size + 1), (class + 1 < CLASSES).then_some(class + 1));
-            assert!(size.is_multiple_of(64));
-        }
-        for bytes in (257..100_000).chain([LARGE + 1, 3 * LARGE + 1]) {
-            let size = size_of_class(class_of(bytes).unwrap());
-            assert!(size >= bytes && (size - bytes) * 4 <= size, "{bytes} in {size}");
-        }
-    }
-
-    #[test]
-    fn blocks_are_aligned_and_apart() {
-        let pool = HostPool::new(None);
-        let blocks: Vec<Block> = SIZES.iter().chain(&SIZES).map(|&bytes| pool.alloc(bytes).unwrap()).collect();
-        for (i, block) in blocks.iter().enumerate() {
-            assert!(block.ptr().addr().is_multiple_of(ALIGN));
-            assert!(block.len() < LARGE || block.ptr().addr().is_multiple_of(LARGE));
-            assert!(block.capacity() >= block.len());
-            fill(block, i as u8);
-        }
-        assert!(blocks.iter().enumerate().all(|(i, block)| all(block, i as u8)));
-        assert_eq!(pool.stats().live_blocks, blocks.len());
-        drop(blocks);
-        assert_eq!((pool.stats().live_blocks, pool.stats().live_bytes), (0, 0));
-    }
-
-    #[test]
-    fn freed_blocks_are_used_again() {
-        let pool = HostPool::new(None);
-        for bytes in SIZES {
-            let first = pool.alloc(bytes).unwrap().ptr();
-            assert_eq!(pool.alloc(bytes).unwrap().ptr(), first, "{bytes}");
-        }
-        let stats = pool.stats();
-        assert!(stats.hits >= SIZES.len() as u64);
-        assert_eq!(stats.misses + stats.hits, 2 * SIZES.len() as u64);
-        assert!(stats.cached_bytes > 0);
-        pool.trim();
-        assert_eq!(pool.stats().cached_bytes, 0);
-    }
-
-    #[test]
-    fn an_empty_block() {
-        let pool = HostPool::new(Some(0));
-        let block = pool.alloc(0).unwrap();
-        assert!(block.is_empty() && block.ptr().addr().is_multiple_of(ALIGN) && block.capacity() == 0);
-        assert_eq!(pool.stats(), PoolStats::default());
-    }
-
-    #[test]
-    fn blocks_outlive_the_callers_pool_and_cross_threads() {
-        let pool = HostPool::new(None);
-        let blocks: Vec<Block> = SIZES.iter().map(|&bytes| pool.alloc(bytes).unwrap()).collect();
-        let weak = Arc::downgrade(&pool);
-        drop(pool);
-        assert!(weak.upgrade().is_some());
-        std::thread::spawn(move || drop(blocks)).join().unwrap();
-        assert!(weak.upgrade().is_none());
-    }
-
-    #[test]
-    fn many_threads() {
-        let pool = HostPool::new(None);
-        let (give, take) = std::sync::mpsc::sync_channel::<(Block, u8)>(16);
-        std::thread::scope(|scope| {
-            for thread in 0..3u8 {
-                let (pool, give) = (&pool, give.clone());
-                scope.spawn(move || {
-                    for i in 0..3000usize {
-                        let block = pool.alloc(1 + (i * 97) % 3000).unwrap();
-                        fill(&block, thread);
-                        give.send((block, thread)).unwrap();
-                    }
-                });
-            }
-            drop(give);
-            scope.spawn(move || take.into_iter().for_each(|(block, value)| assert!(all(&block, value))));
-        });
-        let stats = pool.stats();
-        assert_eq!((stats.live_bytes, stats.live_blocks, stats.hits + stats.misses), (0, 0, 9000));
-    }
-
-    #[test]
-    fn the_limit_holds() {
-        let pool = HostPool::new(Some(10_000));
-        let held = pool.alloc(4096).unwrap();
-        assert_eq!(pool.alloc(8192).unwrap_err(), OutOfMemory { need: 8192, live: 4096, limit: Some(10_000) });
-        drop(pool.alloc(5000).unwrap());
-        // 5120 bytes are cached now; they make room for another class.
-        assert_eq!(pool.stats().cached_bytes, 5120);
-        let other = pool.alloc(2048).unwrap();
-        assert_eq!(pool.stats().cached_bytes, 0);
-        drop((held, other));
-        pool.set_limit(Some(100));
-        assert_eq!(pool.stats().cached_bytes, 0);
-        assert!(pool.alloc(200).is_err());
-        pool.set_limit(None);
-        assert!(pool.alloc(200).is_ok());
-        assert_eq!(pool.stats().high_water, 9216);
-    }
-
-    #[test]
-    fn what_no_system_has_is_an_error() {
-        let pool = HostPool::new(None);
-        for bytes in [usize::MAX, 1 << 62, (1 << MAX_LOG) + 1, 1 << MAX_LOG] {
-            assert_eq!(pool.alloc(bytes).unwrap_err(), OutOfMemory { need: bytes, live: 0, limit: None });
-        }
-        assert_eq!(pool.stats(), PoolStats::default());
-    }
-
-    #[test]
-    fn the_cache_is_bounded() {
-        let pool = HostPool::new(None);
-        // Distinct classes, so that nothing is used again.
-        let sizes = [8, 9, 11, 13, 16, 18, 22, 26, 30].map(|mib| mib << 20);
-        sizes.iter().for_each(|&bytes| drop(pool.alloc(bytes).unwrap()));
-        assert!(pool.stats().cached_bytes <= CACHE_FLOOR);
-        // The class used last survived.
-        let before = pool.stats().hits;
-        drop(pool.alloc(30 << 20).unwrap());
-        assert_eq!(pool.stats().hits, before + 1);
-    }
-
-    #[test]
-    fn poison_shows() {
-        let pool = HostPool::new(None);
-        pool.set_poison(true);
-        for bytes in [4, 1000, LARGE] {
-            for _ in 0..2 {
-                let block = pool.alloc(bytes).unwrap();
-                // SAFETY: poisoned blocks are initialised in whole words.
-                let words = unsafe { std::slice::from_raw_parts(block.ptr().cast::<u32>(), bytes / 4) };
-                assert!(words.iter().all(|&word| word == POISON) && f32::from_bits(words[0]).is_nan());
-                fill(&block, 0);
-            }
-        }
-    }
-}
+mod tests;

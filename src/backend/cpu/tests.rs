@@ -25,7 +25,7 @@ impl Plans {
 
     fn input(&mut self, ty: Type) -> u32 {
         let (layout, bytes) = (Layout::contiguous(ty.shape), ty.bytes());
-        self.0.inputs.push(PlanInput { ty, layout, bytes, var: false });
+        self.0.inputs.push(PlanInput { ty, layout, bytes, var: true });
         self.slot(SlotKind::Input(self.0.inputs.len() as u32 - 1), bytes)
     }
 
@@ -355,7 +355,8 @@ fn batched_matmul_with_any_batch_axes() {
         let (sa, sb, sc) = (p.input(ta), p.input(tb), p.output(ty(DType::F32, &[16]), None));
         p.step(StepKind::Library(Library::Matmul(matmul.clone())), &[sa, sb, sc], &[]);
         let exe = backend.compile(p.done()).unwrap();
-        let (_, out) = launch(&exe, &[(&upload(&backend, &a), ta, false), (&upload(&backend, &b), tb, false)], &[]).unwrap();
+        let (_, out) =
+            launch(&exe, &[(&upload(&backend, &a), ta, false), (&upload(&backend, &b), tb, false)], &[]).unwrap();
         assert_eq!(read::<f32>(&backend, out[0].as_ref().unwrap()), expected);
     }
 }
@@ -386,7 +387,8 @@ fn scatter_add_clamps_and_flags() {
             let (index, src) = (upload(&backend, &index), upload(&backend, &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]));
             let (result, out) = launch(&exe, &[(&index, ti, false), (&src, ts, false)], &[]).unwrap();
             assert_eq!(result.index_flag, inner_stride == 1);
-            let expected = if inner_stride == 1 { [1.0, 10.0, 0.0, 0.0, 8.0, 2.0] } else { [5.0, 6.0, 0.0, 0.0, 4.0, 6.0] };
+            let expected =
+                if inner_stride == 1 { [1.0, 10.0, 0.0, 0.0, 8.0, 2.0] } else { [5.0, 6.0, 0.0, 0.0, 4.0, 6.0] };
             assert_eq!(read::<f32>(&backend, out[0].as_ref().unwrap()), expected);
         }
     }

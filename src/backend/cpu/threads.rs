@@ -15,9 +15,11 @@
 //!   thread; the caller's own word is restored afterwards.
 //! - the affinity of the calling thread is never changed.
 
+mod affinity;
+mod control_word;
+
 use std::any::Any;
-use std::cell::Cell;
-use std::marker::PhantomData;
+use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,11 +28,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+pub use control_word::FpGuard;
+
 /// How long a worker spins for the next job before it parks.
 const SPIN: Duration = Duration::from_micros(40);
 /// How long a caller spins for the last parts before it offers its processor to others.
 const PATIENCE: Duration = Duration::from_micros(50);
-/// Width of the index field in [`Shared::claim`]; the rest counts jobs, so that a thread held up
+/// Width of the index field in [`HandOff::claim`]; the rest counts jobs, so that a thread held up
 /// between reading and claiming cannot take an index of a later job (2^48 jobs are centuries).
 const INDEX_BITS: u32 = 16;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
@@ -68,24 +72,28 @@ struct WorkerState {
     tid: AtomicUsize,
 }
 
-#[repr(align(128))]
-struct Line<T>(T);
-
 struct Shared {
+    hand_off: HandOff,
     /// Taken by the caller whose job is running.
-    busy: Line<AtomicBool>,
-    /// `job number << INDEX_BITS | chunks left`. A part belongs to whoever lowers the count.
-    claim: Line<AtomicU64>,
-    /// Chunks of the current job not finished yet.
-    unfinished: Line<AtomicUsize>,
-    /// The current job. Written by the owner of `busy` while no chunk is left and none unfinished;
-    /// read only between a successful claim and the matching decrement of `unfinished`.
-    job: Line<std::cell::UnsafeCell<Job>>,
+    busy: AtomicBool,
     panic: Mutex<Option<Panic>>,
     panicked: AtomicBool,
     stop: AtomicBool,
     /// False when there are more threads than processors: spinning would only keep others away.
     spin: AtomicBool,
+}
+
+/// All that passes between caller and workers in one job, in one cache line: moving a line to
+/// another processor is most of what a small job costs.
+#[repr(align(128))]
+struct HandOff {
+    /// `job number << INDEX_BITS | chunks left`. A chunk belongs to whoever lowers the count.
+    claim: AtomicU64,
+    /// Chunks of the current job not finished yet.
+    unfinished: AtomicUsize,
+    /// The current job. Written by the owner of `busy` while no chunk is left and none unfinished;
+    /// read only between a successful claim and the matching decrement of `unfinished`.
+    job: UnsafeCell<Job>,
 }
 
 #[derive(Clone, Copy)]
@@ -98,7 +106,7 @@ struct Job {
     chunks: usize,
 }
 
-// SAFETY: `job` is the only field that is not `Sync` by itself. It is written by the one thread that
+// SAFETY: `hand_off.job` is the only field that is not `Sync` by itself. It is written by the one thread that
 // holds `busy`, before the Release store that opens `claim`; it is read after an Acquire claim of a
 // chunk, and not written again before `unfinished` has dropped to zero, which is after those reads.
 unsafe impl Sync for Shared {}
@@ -129,10 +137,12 @@ impl Pool {
     /// 0 is taken as 1. If the system refuses a thread, the pool is smaller.
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
-            busy: Line(AtomicBool::new(false)),
-            claim: Line(AtomicU64::new(0)),
-            unfinished: Line(AtomicUsize::new(0)),
-            job: Line(std::cell::UnsafeCell::new(Job { function: None, parts: 0, grain: 1, chunks: 0 })),
+            hand_off: HandOff {
+                claim: AtomicU64::new(0),
+                unfinished: AtomicUsize::new(0),
+                job: UnsafeCell::new(Job { function: None, parts: 0, grain: 1, chunks: 0 }),
+            },
+            busy: AtomicBool::new(false),
             panic: Mutex::new(None),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -209,7 +219,7 @@ impl Pool {
             }
             false => None,
         };
-        self.shared.busy.0.store(false, Ordering::Release);
+        self.shared.busy.store(false, Ordering::Release);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -267,35 +277,36 @@ fn erase<'a>(f: &'a (dyn Fn(usize) + Sync + 'a)) -> *const (dyn Fn(usize) + Sync
 
 impl Shared {
     fn take(&self) -> bool {
-        let busy = &self.busy.0;
-        !busy.load(Ordering::Relaxed) && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let busy = &self.busy;
+        !busy.load(Ordering::Relaxed)
+            && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     fn publish(&self, job: Job) {
         // SAFETY: this thread holds `busy`, no chunk is left and none unfinished (the last owner
         // waited for that), so nobody reads `job` now.
-        unsafe { *self.job.0.get() = job };
-        self.unfinished.0.store(job.chunks, Ordering::Relaxed);
-        let number = (self.claim.0.load(Ordering::Relaxed) >> INDEX_BITS).wrapping_add(1);
-        self.claim.0.store(number << INDEX_BITS | job.chunks as u64, Ordering::SeqCst);
+        unsafe { *self.hand_off.job.get() = job };
+        self.hand_off.unfinished.store(job.chunks, Ordering::Relaxed);
+        let number = (self.hand_off.claim.load(Ordering::Relaxed) >> INDEX_BITS).wrapping_add(1);
+        self.hand_off.claim.store(number << INDEX_BITS | job.chunks as u64, Ordering::SeqCst);
     }
 
     /// Claims and runs one chunk; false when none is left.
     fn work_one(&self) -> bool {
-        let mut claim = self.claim.0.load(Ordering::Acquire);
+        let mut claim = self.hand_off.claim.load(Ordering::Acquire);
         let left = loop {
             let left = claim & INDEX_MASK;
             if left == 0 {
                 return false;
             }
-            match self.claim.0.compare_exchange_weak(claim, claim - 1, Ordering::Acquire, Ordering::Acquire) {
+            match self.hand_off.claim.compare_exchange_weak(claim, claim - 1, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => break left as usize,
                 Err(now) => claim = now,
             }
         };
         // SAFETY: this thread claimed a chunk of the job, which stays in place until `unfinished`
         // has been lowered for it, below.
-        let job = unsafe { *self.job.0.get() };
+        let job = unsafe { *self.hand_off.job.get() };
         let first = (job.chunks - left) * job.grain;
         if let Some(function) = job.function
             && !self.panicked.load(Ordering::Relaxed)
@@ -307,20 +318,28 @@ impl Shared {
                 }
             }));
             if let Err(panic) = result {
-                self.panic.lock().get_or_insert(panic);
+                let mut first = self.panic.lock();
+                match *first {
+                    None => *first = Some(panic),
+                    // Dropping it could panic again, here where nobody would catch it.
+                    Some(_) => std::mem::forget(panic),
+                }
+                drop(first);
                 self.panicked.store(true, Ordering::Relaxed);
             }
         }
-        self.unfinished.0.fetch_sub(1, Ordering::Release);
+        self.hand_off.unfinished.fetch_sub(1, Ordering::Release);
         true
     }
 
     /// Waits until all claimed chunks are finished.
     fn wait(&self) {
-        if self.spin.load(Ordering::Relaxed) && spin_until(PATIENCE, || self.unfinished.0.load(Ordering::Acquire) == 0) {
+        if self.spin.load(Ordering::Relaxed)
+            && spin_until(PATIENCE, || self.hand_off.unfinished.load(Ordering::Acquire) == 0)
+        {
             return;
         }
-        while self.unfinished.0.load(Ordering::Acquire) != 0 {
+        while self.hand_off.unfinished.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
         }
     }
@@ -330,7 +349,8 @@ impl Shared {
         state.tid.store(affinity::thread_id(), Ordering::Release);
         INSIDE.set(true);
         let _fp = FpGuard::new();
-        let open = || self.claim.0.load(Ordering::Acquire) & INDEX_MASK != 0 || self.stop.load(Ordering::Relaxed);
+        let open =
+            || self.hand_off.claim.load(Ordering::Acquire) & INDEX_MASK != 0 || self.stop.load(Ordering::Relaxed);
         loop {
             while self.work_one() {
                 // A part may have changed this thread's control word for itself.
@@ -344,7 +364,7 @@ impl Shared {
             }
             state.parked.store(true, Ordering::SeqCst);
             // The last look, after `parked` is visible: see `wake`.
-            if self.claim.0.load(Ordering::SeqCst) & INDEX_MASK == 0 && !self.stop.load(Ordering::SeqCst) {
+            if self.hand_off.claim.load(Ordering::SeqCst) & INDEX_MASK == 0 && !self.stop.load(Ordering::SeqCst) {
                 std::thread::park();
             }
             state.parked.store(false, Ordering::SeqCst);
@@ -411,143 +431,6 @@ impl Pins {
         }
         all
     }
-}
-
-#[cfg(target_os = "linux")]
-mod affinity {
-    //! Thin wrappers over the scheduler's calls.
-
-    /// The processors that the process may use (as its main thread may).
-    pub(super) fn allowed() -> Vec<usize> {
-        // SAFETY: an all-zero `cpu_set_t` is a valid empty set; the call writes at most its size.
-        let (set, rc) = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            let rc = libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &mut set);
-            (set, rc)
-        };
-        if rc != 0 {
-            return Vec::new();
-        }
-        // SAFETY: `CPU_ISSET` reads a bit below `CPU_SETSIZE` of an initialised set.
-        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
-    }
-
-    pub(super) fn current() -> Option<usize> {
-        // SAFETY: no arguments, no memory touched.
-        usize::try_from(unsafe { libc::sched_getcpu() }).ok()
-    }
-
-    pub(super) fn thread_id() -> usize {
-        // SAFETY: `gettid` takes nothing and cannot fail.
-        unsafe { libc::syscall(libc::SYS_gettid) as usize }
-    }
-
-    pub(super) fn pin(tid: usize, cpu: usize) {
-        // SAFETY: `cpu` came from `allowed`, so it is below `CPU_SETSIZE`; the set outlives the call.
-        unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(tid as libc::pid_t, size_of::<libc::cpu_set_t>(), &set);
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod affinity {
-    //! No pinning here; the number of processors still decides whether to spin.
-
-    pub(super) fn allowed() -> Vec<usize> {
-        (0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect()
-    }
-
-    pub(super) fn current() -> Option<usize> {
-        None
-    }
-
-    pub(super) fn thread_id() -> usize {
-        1
-    }
-
-    pub(super) fn pin(_tid: usize, _cpu: usize) {}
-}
-
-/// While it lives, this thread computes with the default floating-point control word: round to
-/// nearest, denormals kept, exceptions masked. The word found is put back at the end. A thread that
-/// already has the default pays for one read.
-pub struct FpGuard {
-    restore: Option<u32>,
-    /// The control word belongs to one thread.
-    _not_send: PhantomData<*const ()>,
-}
-
-impl FpGuard {
-    #[inline]
-    pub fn new() -> FpGuard {
-        FpGuard { restore: FpGuard::set_default(), _not_send: PhantomData }
-    }
-
-    /// Sets the default word; gives back the old one if it differed.
-    #[inline]
-    fn set_default() -> Option<u32> {
-        let found = control_word::read();
-        if found & control_word::CONTROL == control_word::DEFAULT {
-            return None;
-        }
-        control_word::write(control_word::DEFAULT);
-        Some(found)
-    }
-}
-
-impl Default for FpGuard {
-    fn default() -> FpGuard {
-        FpGuard::new()
-    }
-}
-
-impl Drop for FpGuard {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(word) = self.restore {
-            control_word::write(word);
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod control_word {
-    use std::arch::asm;
-
-    pub(super) const DEFAULT: u32 = 0x1F80;
-    /// All but the sticky exception flags, which say what happened, not what to do.
-    pub(super) const CONTROL: u32 = 0xFFC0;
-
-    #[inline]
-    pub(super) fn read() -> u32 {
-        let mut word = 0u32;
-        // SAFETY: stores MXCSR into a local of its size; no flags or other memory are changed.
-        unsafe { asm!("stmxcsr [{}]", in(reg) &mut word, options(nostack, preserves_flags)) };
-        word
-    }
-
-    #[inline]
-    pub(super) fn write(word: u32) {
-        // SAFETY: `word` is the default or was read from MXCSR, so it has no reserved bit set.
-        unsafe { asm!("ldmxcsr [{}]", in(reg) &word, options(nostack, readonly, preserves_flags)) };
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod control_word {
-    pub(super) const DEFAULT: u32 = 0;
-    pub(super) const CONTROL: u32 = 0;
-
-    #[inline]
-    pub(super) fn read() -> u32 {
-        0
-    }
-
-    #[inline]
-    pub(super) fn write(_word: u32) {}
 }
 
 #[cfg(test)]

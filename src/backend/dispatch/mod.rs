@@ -96,7 +96,9 @@ impl Dispatcher {
         let code = match mode {
             Mode::Loop => None,
             Mode::Compiled => compile::compile(&script)
-                .inspect_err(|e| tracing::warn!(plan = script.name(), error = %e, "falling back to the loop dispatcher"))
+                .inspect_err(
+                    |e| tracing::warn!(plan = script.name(), error = %e, "falling back to the loop dispatcher"),
+                )
                 .ok(),
         };
         #[cfg(not(all(target_arch = "x86_64", unix)))]

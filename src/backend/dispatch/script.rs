@@ -110,7 +110,7 @@ impl Script {
                 return bug(format!("two outputs in place of input {input}"));
             }
         }
-        let flagging: Vec<bool> = plan.steps.iter().map(|s| may_flag(&s.kind)).collect();
+        let flagging: Vec<bool> = plan.steps.iter().map(|s| s.kind.may_flag()).collect();
         let mut actions = Vec::new();
         let mut spared = vec![false; outputs.len()];
         let mut flagged = false;
@@ -230,13 +230,6 @@ fn describe(dtype: crate::base::DType, layout: &Layout) -> String {
     text
 }
 
-/// Whether a step can raise the index flag.
-pub fn may_flag(kind: &StepKind) -> bool {
-    match kind {
-        StepKind::Kernel(k) => k.body.iter().any(|i| matches!(i, Inst::Gather { .. })),
-        StepKind::Library(l) => matches!(l, crate::kernel::library::Library::ScatterAdd(_)),
-    }
-}
 
 /// The parameters that move an access, with the largest value that all steps allow.
 fn bounds(plan: &Plan) -> Vec<(u32, u64)> {
@@ -278,7 +271,9 @@ impl std::fmt::Display for Script {
         }
         for o in &self.outputs {
             match o.in_place {
-                Some(input) => writeln!(f, "  output{} = input{input} if exclusive, else {} bytes", o.position, o.bytes)?,
+                Some(input) => {
+                    writeln!(f, "  output{} = input{input} if exclusive, else {} bytes", o.position, o.bytes)?
+                }
                 None => writeln!(f, "  output{} = {} bytes", o.position, o.bytes)?,
             }
         }

@@ -5,8 +5,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{DType, Layout, Result, Scalar, Type};
 use crate::base::scalar::Origin;
+use crate::base::{DType, Layout, Result, Scalar, Type};
 use crate::ir::{Graph, NodeId, NodeOp};
 use crate::kernel::{self, Builder, Ty};
 use crate::op::{Class, IndexMap, Lowering, Op};

@@ -28,9 +28,7 @@ impl Space {
     pub fn of(graph: &Graph, node: NodeId) -> Space {
         let n = graph.node(node);
         match (&n.op, n.operands.first()) {
-            (NodeOp::Op(Op::Reduce { axes, .. }), Some(&x)) => {
-                Space { domain: graph.node(x).ty.shape, reduced: *axes }
-            }
+            (NodeOp::Op(Op::Reduce { axes, .. }), Some(&x)) => Space { domain: graph.node(x).ty.shape, reduced: *axes },
             // A view that is copied runs over its operand's axes where it has all its elements: every
             // reshape is affine there.
             (NodeOp::Op(op), Some(&x)) if op.rules().class() == Class::Movement && n.operands.len() == 1 => {

@@ -62,7 +62,8 @@ fn library(
     let mut layouts: SmallVec<[Layout; 3]> = SmallVec::new();
     for &o in &n.operands {
         let found = view(graph, &fusion.roles, o);
-        let (base, layout) = found.ok_or_else(|| Error::bug("lower", "an operand of a library call is not in memory"))?;
+        let (base, layout) =
+            found.ok_or_else(|| Error::bug("lower", "an operand of a library call is not in memory"))?;
         args.push(base);
         layouts.push(layout);
     }

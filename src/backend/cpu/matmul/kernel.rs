@@ -5,6 +5,9 @@
 //! multiply-add per step of k: that is the whole of the rule inside a slice, so tile sizes and
 //! instruction sets cannot change a bit. Written once, over [`Simd`]; compiled per instruction set.
 
+use super::dots::Dots;
+use super::pack::Transpose;
+
 /// The vector operations of one instruction set on one element type.
 ///
 /// # Safety
@@ -29,11 +32,13 @@ pub(super) trait Simd {
     /// `a * b + c`, rounded once.
     unsafe fn fma(a: Self::Vec, b: Self::Vec, c: Self::Vec) -> Self::Vec;
     unsafe fn add(a: Self::Vec, b: Self::Vec) -> Self::Vec;
+    /// Hints that the line at `at` will be written; any address will do.
+    unsafe fn prefetch(at: *const Self::Elem);
 }
 
 /// Operands of one tile. `a(i, p)` is `a[i * a_row + p * a_col]`, `b(p, j)` is `b[p * b_row + j]`,
 /// `c(i, j)` is `c[i * c_row + j]`.
-pub(super) struct Tile<T> {
+pub struct Tile<T> {
     pub k: usize,
     pub a: *const T,
     pub a_row: isize,
@@ -53,19 +58,24 @@ pub(super) struct Tile<T> {
 /// # Safety
 /// The operands' elements named by [`Tile`] for its rows and columns must be valid, C's for
 /// writing; C must not overlap A or B; the instruction set must be available.
-pub(super) type Kernel<T> = unsafe fn(&Tile<T>);
+pub type Kernel<T> = unsafe fn(&Tile<T>);
 
 /// Tallest tile there is, and most elements in one.
 pub(super) const MAX_ROWS: usize = 12;
 pub(super) const MAX_TILE: usize = 512;
+/// From this many steps on, C's lines are asked for before the loop, to be there after it.
+const FAR: usize = 64;
 
 /// The kernels of one instruction set. `tables[UNIT][log2 VECS][ROWS - 1]`, where UNIT is 1 if
 /// `a_row` is known to be 1.
-pub(super) struct Kernels<T: 'static> {
+pub struct Kernels<T: 'static> {
     pub lanes: usize,
     pub tables: [[&'static [Kernel<T>]; 4]; 2],
     /// log2 VECS of the tile for many rows.
     pub main: usize,
+    pub transpose: Transpose<T>,
+    /// For one row; without it that is a tile like any other.
+    pub dots: Option<Dots<T>>,
     /// Multiply-adds per nanosecond, roughly: decides when splitting pays.
     pub rate: usize,
 }
@@ -82,12 +92,20 @@ impl<T> Kernels<T> {
 /// # Safety
 /// As for [`Kernel`].
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "indices name registers; iterators would hide that")]
 pub(super) unsafe fn tile<S: Simd, const ROWS: usize, const VECS: usize, const UNIT: bool>(t: &Tile<S::Elem>) {
     // SAFETY: the caller vouches for every element of the tile; all accesses below are to
     // a(i, p), b(p, j), c(i, j) with i < ROWS, p < k and j below the columns that `tail` leaves.
     // Pointers that run past the last step of k are computed with wrapping arithmetic only.
     unsafe {
         let mask = S::mask(t.tail);
+        if t.k >= FAR {
+            for i in 0..ROWS {
+                for j in 0..VECS {
+                    S::prefetch(t.c.wrapping_offset(i as isize * t.c_row).wrapping_add(j * S::LANES));
+                }
+            }
+        }
         let mut acc = [[S::zero(); VECS]; ROWS];
         // Rows in groups of four: x86 addresses base + {0, 1, 2} * row, and 3 * row is kept. More
         // pointers than that would spill.
@@ -137,12 +155,13 @@ pub(super) unsafe fn tile<S: Simd, const ROWS: usize, const VECS: usize, const U
     }
 }
 
-/// Builds the tables of one instruction set: `$name` is the generic kernel of that set.
+/// Builds the tables of one instruction set: `$name` is its generic kernel, `$over` the first
+/// parameter of that.
 macro_rules! tables {
-    ($name:ident: $($vecs:literal => [$($rows:literal)*]),+) => {
+    ($name:ident, $over:ty: $($vecs:literal => [$($rows:literal)*]),+) => {
         [
-            [$(&[$($name::<$rows, $vecs, false>),*]),+],
-            [$(&[$($name::<$rows, $vecs, true>),*]),+],
+            [$(&[$($name::<$over, $rows, $vecs, false>),*]),+],
+            [$(&[$($name::<$over, $rows, $vecs, true>),*]),+],
         ]
     };
 }

@@ -93,32 +93,29 @@ impl Case {
         let mut fill = || if odd { odd_number(&mut seed) } else { number(&mut seed) };
         let a = operand(batch, m, k, layouts[0], &mut fill);
         let b = operand(batch, k, n, layouts[1], &mut fill);
-        let mut wanted = Vec::new();
-        for (x, i, j) in (0..batch).flat_map(|x| (0..m).flat_map(move |i| (0..n).map(move |j| (x, i, j)))) {
-            let row: Vec<f32> = (0..k).map(|p| a.at(x, i, p)).collect();
-            let col: Vec<f32> = (0..k).map(|p| b.at(x, p, j)).collect();
-            let one = Matmul { batch: 1, m: 1, k, n: 1, a: Strides::row_major(1, k), b: Strides::row_major(k, 1), c: Strides::row_major(1, 1) };
-            let mut sum = [f32::NAN];
-            one.reference(&row, &col, &mut sum);
-            wanted.push(sum[0]);
-        }
-        for &isa in isas {
-            for pool in pools {
-                // Untouched elements must stay, so C starts as a number that no product gives.
-                let mut c = operand(batch, m, n, layouts[2], || 12345.678);
-                let product = Matmul { batch, m, k, n, a: a.strides, b: b.strides, c: c.strides };
-                let (pa, pb) = (a.data[a.origin..].as_ptr(), b.data[b.origin..].as_ptr());
-                // SAFETY: `operand` allocates every element that the strides name.
-                unsafe { product.run(isa, pool, pa, pb, c.data.as_mut_ptr().add(c.origin)) };
-                let mut index = 0;
-                for (x, i, j) in (0..batch).flat_map(|x| (0..m).flat_map(move |i| (0..n).map(move |j| (x, i, j)))) {
-                    let (got, want) = (c.at(x, i, j), wanted[index]);
-                    assert!(same(got, want), "{product:?} {isa:?} {layouts:?} at {x},{i},{j}: {got:e} for {want:e}");
-                    index += 1;
-                }
-                let written = c.data.iter().filter(|x| x.to_bits() != 12345.678f32.to_bits()).count();
-                assert!(written <= batch * m * n, "{product:?} wrote outside C");
+        let one = Matmul::row_major(1, 1, k, 1);
+        let wanted: Vec<f32> = elements(batch, m, n)
+            .map(|(x, i, j)| {
+                let row: Vec<f32> = (0..k).map(|p| a.at(x, i, p)).collect();
+                let col: Vec<f32> = (0..k).map(|p| b.at(x, p, j)).collect();
+                let mut sum = [f32::NAN];
+                one.reference(&row, &col, &mut sum);
+                sum[0]
+            })
+            .collect();
+        for (isa, pool) in isas.iter().flat_map(|&isa| pools.iter().map(move |pool| (isa, pool))) {
+            // Untouched elements must stay, so C starts as a number that no product gives.
+            let mut c = operand(batch, m, n, layouts[2], || 12345.678);
+            let product = Matmul { batch, m, k, n, a: a.strides, b: b.strides, c: c.strides };
+            let (pa, pb) = (a.data[a.origin..].as_ptr(), b.data[b.origin..].as_ptr());
+            // SAFETY: `operand` allocates every element that the strides name.
+            unsafe { product.run(isa, pool, pa, pb, c.data.as_mut_ptr().add(c.origin)) };
+            for ((x, i, j), &want) in elements(batch, m, n).zip(&wanted) {
+                let got = c.at(x, i, j);
+                assert!(same(got, want), "{product:?} {isa:?} {layouts:?} at {x},{i},{j}: {got:e} for {want:e}");
             }
+            let written = c.data.iter().filter(|x| x.to_bits() != 12345.678f32.to_bits()).count();
+            assert!(written <= batch * m * n, "{product:?} wrote outside C");
         }
     }
 }
@@ -132,7 +129,12 @@ fn lengths_of_k() {
     let pools = pools();
     for k in [0, 1, 2, 3, 5, 7, 16, 17, 31, 64, 100, 511, 512, 513, 1024, 1025] {
         for (m, n) in [(1, 1), (1, 37), (37, 1), (5, 19), (13, 40)] {
-            for layouts in [[Layout::Rows; 3], [Layout::Cols; 3], [Layout::Cols, Layout::Rows, Layout::Rows], [Layout::Rows, Layout::Cols, Layout::Rows]] {
+            for layouts in [
+                [Layout::Rows; 3],
+                [Layout::Cols; 3],
+                [Layout::Cols, Layout::Rows, Layout::Rows],
+                [Layout::Rows, Layout::Cols, Layout::Rows],
+            ] {
                 Case { batch: 1, m, k, n, layouts, odd: false }.check(&pools, &ISAS);
             }
         }
@@ -168,9 +170,19 @@ fn all_layouts() {
 #[test]
 fn blocks_and_packing() {
     let pools = pools();
-    let shapes = [(1, 100, 600, 300), (1, 200, 33, 530), (2, 130, 70, 200), (1, 20, 64, 1024), (1, 1, 1025, 700), (1, 300, 1025, 3), (9, 40, 40, 40)];
+    let shapes = [
+        (1, 100, 600, 300),
+        (1, 200, 33, 530),
+        (2, 130, 70, 200),
+        (1, 20, 64, 1024),
+        (1, 1, 1025, 700),
+        (1, 300, 1025, 3),
+        (9, 40, 40, 40),
+    ];
     for (batch, m, k, n) in shapes {
-        for layouts in [[Layout::Rows; 3], [Layout::Cols; 3], [Layout::Cols, Layout::Cols, Layout::Rows], [Layout::Gaps; 3]] {
+        for layouts in
+            [[Layout::Rows; 3], [Layout::Cols; 3], [Layout::Cols, Layout::Cols, Layout::Rows], [Layout::Gaps; 3]]
+        {
             Case { batch, m, k, n, layouts, odd: false }.check(&pools, &ISAS[..2]);
         }
     }
@@ -195,7 +207,7 @@ fn slices_are_added_in_order() {
     let mut a = vec![0.0f32; k];
     (a[0], a[SLICE - 1], a[SLICE]) = (1e8, -1e8, 1.0);
     let b = vec![1.0f32; k];
-    let product = Matmul { batch: 1, m: 1, k, n: 1, a: Strides::row_major(1, k), b: Strides::row_major(k, 1), c: Strides::row_major(1, 1) };
+    let product = Matmul::row_major(1, 1, k, 1);
     for isa in ISAS {
         let mut c = [f32::NAN];
         // SAFETY: the vectors have the lengths that the strides name.
@@ -206,11 +218,62 @@ fn slices_are_added_in_order() {
 
 #[test]
 fn a_negative_zero_product_gives_positive_zero() {
-    let product = Matmul { batch: 1, m: 1, k: 1, n: 1, a: Strides::row_major(1, 1), b: Strides::row_major(1, 1), c: Strides::row_major(1, 1) };
+    let product = Matmul::row_major(1, 1, 1, 1);
     for isa in ISAS {
         let mut c = [f32::NAN];
         // SAFETY: one element each.
         unsafe { product.run_serial(isa, &-0.0, &1.0, c.as_mut_ptr()) };
         assert_eq!(c[0].to_bits(), 0);
+    }
+}
+
+#[test]
+fn the_portable_multiply_add_rounds_once() {
+    let mut seed = 7;
+    let mut any = || {
+        let x = odd_number(&mut seed);
+        // Half of all: any bits at all.
+        if seed >> 63 == 0 { f32::from_bits((seed >> 20) as u32) } else { x }
+    };
+    for _ in 0..2_000_000 {
+        let (a, b, mut c) = (any(), any(), any());
+        if c.to_bits() & 3 == 0 {
+            // Near cancellation, and halfway cases.
+            c = -(a * b) * if c.to_bits() & 4 == 0 { 1.0 } else { 1.0 + f32::EPSILON };
+        }
+        let (got, want) = (isa::fma(a, b, c), a.mul_add(b, c));
+        assert!(same(got, want), "{a:e} * {b:e} + {c:e}: {got:e} for {want:e}");
+    }
+}
+
+#[test]
+fn doubles_obey_the_rule_too() {
+    let pools = pools();
+    let shapes = [
+        (1, 1, 0, 5),
+        (1, 13, 20, 37),
+        (1, 7, 1030, 9),
+        (2, 30, 65, 130),
+        (1, 1, 600, 70),
+        (1, 70, 33, 1),
+        (1, 100, 40, 400),
+    ];
+    for (batch, m, k, n) in shapes {
+        for layout in [Layout::Rows, Layout::Cols, Layout::Gaps] {
+            let mut seed = 3;
+            let mut fill = || number(&mut seed);
+            let (a, b) = (operand(batch, m, k, layout, &mut fill), operand(batch, k, n, layout, &mut fill));
+            let c = operand(batch, m, n, layout, || 0.0);
+            let product = Matmul { batch, m, k, n, a: a.strides, b: b.strides, c: c.strides };
+            let double = |x: &Operand| x.data.iter().map(|&x| f64::from(x) / 3.0).collect::<Vec<f64>>();
+            let (a, b, mut wanted) = (double(&a), double(&b), vec![-1.0f64; c.data.len()]);
+            product.reference(&a, &b, &mut wanted);
+            for (isa, pool) in ISAS.iter().flat_map(|&isa| pools.iter().map(move |pool| (isa, pool))) {
+                let mut got = vec![-1.0f64; c.data.len()];
+                // SAFETY: `operand` allocates every element that the strides name, from the origin on.
+                unsafe { product.run(isa, pool, a.as_ptr(), b.as_ptr(), got.as_mut_ptr()) };
+                assert!(got.iter().zip(&wanted).all(|(x, y)| x.to_bits() == y.to_bits()), "{product:?} {isa:?}");
+            }
+        }
     }
 }

@@ -90,6 +90,8 @@ macro_rules! define {
             LoadBools,
             /// `a = acc`.
             Store,
+            /// `a = acc` in the frame, where a tile has all its lanes.
+            Spill,
             /// `a = acc`, truth values to bytes.
             StoreBools,
             /// `acc = acc * acc`.
@@ -166,6 +168,7 @@ macro_rules! executor {
             // SAFETY: the contract of `Exec`; lanes past `lanes` are masked off where MASKED,
             // and there are none otherwise.
             unsafe {
+                let lanes = if MASKED { lanes } else { TILE };
                 for _ in 0..count {
                     let mut first = 0;
                     while first < lanes {
@@ -173,7 +176,7 @@ macro_rules! executor {
                         let mut at = code;
                         // The lanes that vector `$i` of this pass has left.
                         macro_rules! left {
-                            ($i:expr) => { lanes as isize - (first + $i * S::N) as isize };
+                            ($i:expr) => { if MASKED { lanes as isize - (first + $i * S::N) as isize } else { S::N as isize } };
                         }
                         macro_rules! tile {
                             ($p:expr, $i:expr) => {
@@ -204,6 +207,7 @@ macro_rules! executor {
                                     each!(i, S::load_bools(p.add(i * S::N), left!(i)))
                                 }
                                 Code::Store => for i in 0..W { put!(pa, i, acc[i]) },
+                                Code::Spill => for i in 0..W { S::store(pa.add(i * S::N * 4), acc[i]) },
                                 Code::StoreBools => {
                                     let p = base_a.wrapping_add(first);
                                     for i in 0..W { S::store_bools(p.add(i * S::N), acc[i], left!(i)) }
@@ -251,8 +255,10 @@ macro_rules! executor {
                                 $(Code::$otr => each!(i, S::$om(tile!(pa, i), acc[i])),)*
                                 $(Code::$obr => { let a = S::splat(base_a); each!(i, S::$om(a, acc[i])) })*
                                 $(Code::$c => for i in 0..W {
-                                    let v = S::$cm(tile!(pa, i), acc[i]);
-                                    put!(pa, i, v);
+                                    let p = pa.add(i * S::N * 4);
+                                    let old = S::load(p);
+                                    let new = S::$cm(old, acc[i]);
+                                    S::store(p, if MASKED { S::first(new, old, left!(i)) } else { new });
                                 },)*
                             }
                         }
@@ -269,72 +275,111 @@ macro_rules! executor {
 }
 table!(executor);
 
-/// Full tiles, portably.
-pub(super) unsafe fn portable_wide(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize) {
-    // SAFETY: the contract of `Exec`.
-    unsafe { execute::<Portable, 8, false>(code, table, steps, count, lanes) }
+/// The executors of an instruction set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    /// Full tiles.
+    pub full: Exec,
+    /// Tiles of any length.
+    pub short: Exec,
+    /// Tiles of a few lanes.
+    pub narrow: Exec,
+    pub fold: Fold,
 }
 
-/// Short tiles, portably.
-pub(super) unsafe fn portable_narrow(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize) {
-    // SAFETY: the contract of `Exec`.
-    unsafe { execute::<Portable, 2, true>(code, table, steps, count, lanes) }
+impl Machine {
+    /// The executor for tiles of `lanes` lanes.
+    pub fn exec(&self, lanes: usize) -> Exec {
+        match lanes {
+            TILE => self.full,
+            0..=32 => self.narrow,
+            _ => self.short,
+        }
+    }
 }
 
+/// Combines the lanes of one tile by halving, into its lane 0; `code` is one of the `Acc` codes.
+///
+/// # Safety
+/// The tile is valid; the CPU has the features of the instance.
+pub(super) type Fold = unsafe fn(code: Code, tile: *mut u8);
+
+/// Halves with vectors, then with scalars.
+#[inline(always)]
+unsafe fn fold_by<S: Simd>(instr: Instr, tile: *mut u8, f: impl Fn(S::V, S::V) -> S::V) {
+    // SAFETY: the contract of `Fold`.
+    unsafe {
+        let mut half = TILE / 2;
+        while half >= S::N {
+            for i in (0..half).step_by(S::N) {
+                let (x, y) = (tile.add(i * 4), tile.add((i + half) * 4));
+                S::store(x, f(S::load(x), S::load(y)));
+            }
+            half /= 2;
+        }
+        let lanes = std::slice::from_raw_parts_mut(tile.cast::<u32>(), 2 * half);
+        while half > 0 {
+            for i in 0..half {
+                lanes[i] = match instr {
+                    // Masks are not the reference's truth values.
+                    Instr::Or => lanes[i] | lanes[i + half],
+                    Instr::And => lanes[i] & lanes[i + half],
+                    _ => instr.eval(&[lanes[i] as u64, lanes[i + half] as u64]) as u32,
+                };
+            }
+            half /= 2;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
+    // SAFETY: the contract of `Fold`.
+    unsafe {
+        match code {
+            Code::AccAdd => fold_by::<S>(Instr::Add, tile, |a, b| S::add(a, b)),
+            Code::AccMin => fold_by::<S>(Instr::Min, tile, |a, b| S::min(a, b)),
+            Code::AccMax => fold_by::<S>(Instr::Max, tile, |a, b| S::max(a, b)),
+            Code::AccOr => fold_by::<S>(Instr::Or, tile, |a, b| S::or(a, b)),
+            _ => fold_by::<S>(Instr::And, tile, |a, b| S::and(a, b)),
+        }
+    }
+}
+
+/// The instances of one instruction set.
+macro_rules! machine {
+    ($name:ident, $simd:ty $(, $features:literal)?) => {
+        pub(super) mod $name {
+            use super::*;
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn full(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize) {
+                // SAFETY: the contract of `Exec`.
+                unsafe { execute::<$simd, 8, false>(code, table, steps, count, lanes) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn short(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize) {
+                // SAFETY: the contract of `Exec`.
+                unsafe { execute::<$simd, 8, true>(code, table, steps, count, lanes) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn narrow(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize) {
+                // SAFETY: the contract of `Exec`.
+                unsafe { execute::<$simd, 2, true>(code, table, steps, count, lanes) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn fold(code: Code, tile: *mut u8) {
+                // SAFETY: the contract of `Fold`.
+                unsafe { super::fold::<$simd>(code, tile) }
+            }
+
+            pub(in super::super) const MACHINE: Machine = Machine { full, short, narrow, fold };
+        }
+    };
+}
+
+machine!(portable, Portable);
 #[cfg(target_arch = "x86_64")]
-pub(super) mod x86 {
-    use super::*;
-    use crate::backend::cpu::vm::x86::{Avx2, Avx512};
-
-    /// Full tiles with AVX-512: eight registers of accumulator.
-    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")]
-    pub(in super::super) unsafe fn avx512_wide(
-        code: *const Op,
-        table: *mut *mut u8,
-        steps: &[Step],
-        count: usize,
-        lanes: usize,
-    ) {
-        // SAFETY: the contract of `Exec`.
-        unsafe { execute::<Avx512, 8, false>(code, table, steps, count, lanes) }
-    }
-
-    /// Short tiles with AVX-512.
-    #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")]
-    pub(in super::super) unsafe fn avx512_narrow(
-        code: *const Op,
-        table: *mut *mut u8,
-        steps: &[Step],
-        count: usize,
-        lanes: usize,
-    ) {
-        // SAFETY: the contract of `Exec`.
-        unsafe { execute::<Avx512, 2, true>(code, table, steps, count, lanes) }
-    }
-
-    /// Full tiles with AVX2, in two passes.
-    #[target_feature(enable = "avx2,fma")]
-    pub(in super::super) unsafe fn avx2_wide(
-        code: *const Op,
-        table: *mut *mut u8,
-        steps: &[Step],
-        count: usize,
-        lanes: usize,
-    ) {
-        // SAFETY: the contract of `Exec`.
-        unsafe { execute::<Avx2, 8, false>(code, table, steps, count, lanes) }
-    }
-
-    /// Short tiles with AVX2.
-    #[target_feature(enable = "avx2,fma")]
-    pub(in super::super) unsafe fn avx2_narrow(
-        code: *const Op,
-        table: *mut *mut u8,
-        steps: &[Step],
-        count: usize,
-        lanes: usize,
-    ) {
-        // SAFETY: the contract of `Exec`.
-        unsafe { execute::<Avx2, 2, true>(code, table, steps, count, lanes) }
-    }
-}
+machine!(avx512, crate::backend::cpu::vm::x86::Avx512, "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma");
+#[cfg(target_arch = "x86_64")]
+machine!(avx2, crate::backend::cpu::vm::x86::Avx2, "avx2,fma");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::backend::cpu::vm::code::{Exec, Kind, TILE};
 use crate::backend::cpu::vm::long;
-use crate::backend::cpu::vm::program::{Action, Operand, Program, Segment, Source};
+use crate::backend::cpu::vm::program::{Action, Operand, PERIODIC_TILES, Program, Segment, Source};
 use crate::backend::cpu::vm::space::Walk;
 use crate::kernel::Ty;
 
@@ -123,6 +123,16 @@ impl Run<'_> {
                 let slot = *slots.add(p.arg_slots[s.arg as usize] as usize);
                 *self.base.add(i) = slot.wrapping_offset(offset as isize);
             }
+            for e in &p.periodics {
+                let lane_bytes = p.space.streams[e.stream as usize].lane_bytes();
+                let end = e.len.min(p.points[1]);
+                while self.first < end {
+                    self.lanes = TILE.min(end - self.first);
+                    self.load_to(e.stream, self.frame.add(e.at as usize + self.first * lane_bytes));
+                    self.first += TILE;
+                }
+                self.first = 0;
+            }
         }
     }
 
@@ -154,6 +164,13 @@ impl Run<'_> {
                 let size = p.space.streams[stream as usize].dtype.size();
                 self.address(stream).wrapping_add(if unit { self.first * size } else { 0 })
             }
+            Source::Periodic(i) => {
+                let e = &p.periodics[i as usize];
+                let lane_bytes = p.space.streams[e.stream as usize].lane_bytes();
+                // Few points are expanded in full.
+                let point = if e.len >= p.points[1] { self.first } else { self.first % e.period };
+                self.frame.wrapping_add(e.at as usize + point * lane_bytes)
+            }
             Source::Kept(at) => {
                 let lanes = if p.space.walk == Walk::Across { self.point * TILE } else { self.first };
                 self.frame.wrapping_add(at as usize + lanes * 4)
@@ -166,7 +183,7 @@ impl Run<'_> {
     }
 
     fn exec(&self, lanes: usize) -> Exec {
-        if lanes == TILE { self.program.wide } else { self.program.narrow }
+        self.program.machine.exec(lanes)
     }
 
     /// Runs a segment `count` times from the present position, over the inner loop's last axis or over tiles.
@@ -257,7 +274,8 @@ impl Run<'_> {
                     if full > 0 {
                         self.lanes = TILE;
                     }
-                    full.max(1)
+                    let most = if p.periodics.is_empty() { full } else { PERIODIC_TILES };
+                    full.min(most).max(1)
                 } else {
                     1
                 };
@@ -412,6 +430,12 @@ impl Run<'_> {
         let p = self.program;
         for (i, r) in p.reductions.iter().enumerate().filter(|(_, r)| r.phase == phase) {
             let at = self.frame.wrapping_add(r.partial as usize);
+            if p.combines[i] != u32::MAX {
+                let code = p.code[p.combines[i] as usize + 1].code;
+                // SAFETY: the tile is the frame's.
+                unsafe { (p.machine.fold)(code, at) };
+                continue;
+            }
             let mut half = TILE / 2;
             while half > 0 {
                 // SAFETY: both halves are within the tile and apart.

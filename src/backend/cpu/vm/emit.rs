@@ -48,7 +48,7 @@ impl Lower<'_> {
                     if let Some((_, entry)) = self.values[v as usize].kept {
                         self.bring(v);
                         self.touch(entry);
-                        self.op(Code::Store, entry, 0);
+                        self.op(Code::Spill, entry, 0);
                     }
                     self.release(v);
                 }
@@ -70,7 +70,8 @@ impl Lower<'_> {
                 // Never released: the epilogue reads it.
                 Root::Store(s) => {
                     let stream = self.space.stream_of[s as usize];
-                    if stores > 1 && self.values[v as usize].tile == NO_ENTRY && matches!(self.inst(v), Inst::Load { .. }) {
+                    let operand = self.values[v as usize].home.is_some_and(|h| h.entry & POINTER_TAG != 0);
+                    if stores > 1 && operand && matches!(self.inst(v), Inst::Load { .. }) {
                         self.load_early(v);
                     }
                     let value = self.in_memory(v);
@@ -460,7 +461,7 @@ impl Lower<'_> {
         if self.values[v as usize].tile == NO_ENTRY {
             self.bring(v);
             let tile = self.scratch(self.values[v as usize].ty);
-            self.op(Code::Store, tile, 0);
+            self.op(Code::Spill, tile, 0);
             self.values[v as usize].tile = tile;
         }
         self.values[v as usize].tile
@@ -517,6 +518,11 @@ impl Lower<'_> {
                     } else {
                         0
                     }
+                }
+                Source::Periodic(_) if over_inner => 0,
+                Source::Periodic(i) => {
+                    let id = self.periodics[i as usize].stream;
+                    (TILE * self.space.streams[id as usize].lane_bytes()) as isize
                 }
                 Source::Kept(_) => (TILE * 4) as isize,
                 Source::Partial(r) => (TILE * self.reductions[r as usize].size) as isize,

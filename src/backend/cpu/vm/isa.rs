@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::base::config::config;
-use crate::backend::cpu::vm::code::{self, Exec};
+use crate::backend::cpu::vm::code::{self, Machine};
 
 /// An instruction set that kernels are precompiled for. All give the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,15 +61,15 @@ impl Isa {
         }
     }
 
-    /// The executors for full and for short tiles.
-    pub(super) fn executors(self) -> (Exec, Exec) {
+    /// Its executors.
+    pub(super) fn machine(self) -> Machine {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => (code::x86::avx512_wide, code::x86::avx512_narrow),
+            Isa::Avx512 => code::avx512::MACHINE,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => (code::x86::avx2_wide, code::x86::avx2_narrow),
+            Isa::Avx2 => code::avx2::MACHINE,
             #[allow(unreachable_patterns)]
-            _ => (code::portable_wide, code::portable_narrow),
+            _ => code::portable::MACHINE,
         }
     }
 }

@@ -10,7 +10,9 @@
 
 use crate::backend::cpu::vm::code::{Code, Kind, Op, TILE, combine_code};
 use crate::backend::cpu::vm::isa::Isa;
-use crate::backend::cpu::vm::program::{Action, Operand, Program, Reduction, Segment, Source, count, lane_bytes};
+use crate::backend::cpu::vm::program::{
+    Action, Operand, PERIODIC_TILES, Periodic, Program, Reduction, Segment, Source, count, lane_bytes,
+};
 use crate::backend::cpu::vm::space::{Class, Role, Space, Walk};
 use crate::base::{DType, Error, Result};
 use crate::kernel::{Combine, Inst, Instr, Kernel, Ty, Val};
@@ -90,6 +92,7 @@ pub(super) struct Lower<'k> {
     pub touched: Vec<u32>,
     params: Vec<u16>,
     bool_params: Vec<(u16, u32)>,
+    pub periodics: Vec<Periodic>,
     pub reductions: Vec<Reduction>,
     /// The value of each reduction.
     pub reduced: Vec<u32>,
@@ -131,6 +134,7 @@ impl<'k> Lower<'k> {
             touched: Vec::new(),
             params: vec![NO_ENTRY; kernel.params.len()],
             bool_params: Vec::new(),
+            periodics: Vec::new(),
             reductions: Vec::new(),
             reduced: Vec::new(),
             segment: 0,
@@ -259,6 +263,9 @@ impl<'k> Lower<'k> {
                     v.cost = if s.class == Class::General { 16 } else { (s.dtype == DType::Bool) as u32 };
                     if s.never {
                         v.home = word(self.constant(ty, 0));
+                    } else if let Class::Periodic(period) = s.class {
+                        v.cost = 0;
+                        v.home = Some(Operand { entry: self.periodic(id, period), kind: Kind::Tile });
                     } else if s.class != Class::General && s.dtype != DType::Bool {
                         let unit = s.class == Class::Unit;
                         let entry = self.pointer(Source::Access(id, unit));
@@ -288,6 +295,15 @@ impl<'k> Lower<'k> {
             }
             self.values.push(v);
         }
+    }
+
+    /// The expanded form of a periodic access.
+    fn periodic(&mut self, stream: u32, period: usize) -> u16 {
+        let points = count(&self.space.group);
+        let len = (period + PERIODIC_TILES * TILE).min(points).next_multiple_of(TILE);
+        let at = self.reserve(len * self.space.streams[stream as usize].lane_bytes());
+        self.periodics.push(Periodic { stream, period, at, len });
+        self.pointer(Source::Periodic(self.periodics.len() as u32 - 1))
     }
 
     fn reduction(&mut self, v: &mut Value, combine: Combine, value: u32) {
@@ -486,6 +502,7 @@ impl Lower<'_> {
         let pair = [self.pointer(Source::Param(0)), self.pointer(Source::Param(0))];
         for (r, &start) in combines.iter().enumerate() {
             if start != NONE {
+                // LoadT y; Acc x
                 self.code[start as usize].a = pair[1];
                 self.code[start as usize + 1].a = pair[0];
             }
@@ -543,11 +560,9 @@ impl Lower<'_> {
             }
         }
         let points = [count(&self.space.loops), count(&self.space.group), count(&self.space.inner)];
-        let (wide, narrow) = isa.executors();
         Ok(Program {
             isa,
-            wide,
-            narrow,
+            machine: isa.machine(),
             points,
             code: self.code,
             consts: self.consts,
@@ -558,6 +573,7 @@ impl Lower<'_> {
             bool_params: self.bool_params,
             stages,
             loops,
+            periodics: self.periodics,
             reductions: self.reductions,
             combines,
             pair,

@@ -124,9 +124,17 @@ impl Run<'_> {
     /// # Safety
     /// The launch's pointers are valid; `into` is a tile's entry.
     pub(super) unsafe fn load(&mut self, stream: u32, into: u16) {
+        // SAFETY: the same contract.
+        unsafe { self.load_to(stream, self.entry(into)) }
+    }
+
+    /// Loads the lanes of an access to `dst`, which has room for them.
+    ///
+    /// # Safety
+    /// The launch's pointers are valid.
+    pub(super) unsafe fn load_to(&mut self, stream: u32, dst: *mut u8) {
         let s = &self.program.space.streams[stream as usize];
-        let dst = self.entry(into);
-        let size = if s.dtype == DType::I64 { 8 } else { 4 };
+        let size = s.lane_bytes();
         // SAFETY: the tile has room for `lanes` lanes; loads stay within guards, so within the argument.
         unsafe {
             if !s.bounds.is_empty() {
@@ -157,7 +165,7 @@ impl Run<'_> {
     pub(super) unsafe fn store(&mut self, stream: u32, value: Operand) {
         let s = &self.program.space.streams[stream as usize];
         let src = self.entry(value.entry).cast_const();
-        let size: usize = if s.dtype == DType::I64 { 8 } else { 4 };
+        let size = s.lane_bytes();
         let step = if value.kind == Kind::Tile { size } else { 0 };
         let base = self.address(stream);
         let stride = s.stride();

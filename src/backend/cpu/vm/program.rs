@@ -1,6 +1,6 @@
 //! A compiled kernel: what [`super::lower`] makes and [`super::drive`] runs.
 
-use crate::backend::cpu::vm::code::{Exec, Op, Step};
+use crate::backend::cpu::vm::code::{Machine, Op, Step};
 use crate::backend::cpu::vm::isa::Isa;
 use crate::backend::cpu::vm::space::{Few, Role, Space};
 use crate::kernel::{Combine, Instr, Ty};
@@ -40,6 +40,8 @@ pub(super) enum Source {
     Param(u32),
     /// An access; `Unit` if true, else the same element for all lanes.
     Access(u32, bool),
+    /// A periodic access, expanded into the frame.
+    Periodic(u32),
     /// A value kept for later loops, at this offset of the frame; one tile per repetition.
     Kept(u32),
     /// The partial results of a reduction.
@@ -65,6 +67,19 @@ impl Segment {
     }
 }
 
+/// An access that repeats along the group, expanded once per launch so that tiles of it are contiguous.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Periodic {
+    pub stream: u32,
+    pub period: usize,
+    /// Where in the frame, and how many elements.
+    pub at: u32,
+    pub len: usize,
+}
+
+/// Tiles that can be run in one go past any point of an expanded period.
+pub(super) const PERIODIC_TILES: usize = 8;
+
 /// A reduction.
 #[derive(Clone, Debug)]
 pub(super) struct Reduction {
@@ -85,8 +100,7 @@ pub(super) struct Reduction {
 #[derive(Debug)]
 pub struct Program {
     pub(super) isa: Isa,
-    pub(super) wide: Exec,
-    pub(super) narrow: Exec,
+    pub(super) machine: Machine,
     pub(super) space: Space,
     /// Points of the loops, of the group and of the inner loop.
     pub(super) points: [usize; 3],
@@ -105,6 +119,7 @@ pub struct Program {
     /// Stage `p` computes what exists once per outer point before loop `p`.
     pub(super) stages: Vec<Segment>,
     pub(super) loops: Vec<Segment>,
+    pub(super) periodics: Vec<Periodic>,
     pub(super) reductions: Vec<Reduction>,
     /// Snippets `x = x ∘ y` for the trees, by reduction (`u32::MAX` for 64-bit ones).
     pub(super) combines: Vec<u32>,

@@ -22,6 +22,8 @@ pub(super) trait Simd {
     unsafe fn load_n(p: *const u8, n: isize) -> Self::V;
     /// Writes the first `n` lanes only.
     unsafe fn store_n(p: *mut u8, v: Self::V, n: isize);
+    /// `a` in the first `n` lanes, `b` in the others.
+    unsafe fn first(a: Self::V, b: Self::V, n: isize) -> Self::V;
     /// The 32-bit word at `p` in every lane.
     unsafe fn splat(p: *const u8) -> Self::V;
     /// Truth values from bytes, the first `n` lanes.
@@ -149,6 +151,10 @@ impl Simd for Portable {
             // SAFETY: lane i is below n.
             unsafe { p.cast::<u32>().add(i).write_unaligned(lane) }
         }
+    }
+    #[inline(always)]
+    unsafe fn first(a: Self::V, b: Self::V, n: isize) -> Self::V {
+        std::array::from_fn(|i| if (i as isize) < n { a[i] } else { b[i] })
     }
     #[inline(always)]
     unsafe fn splat(p: *const u8) -> Self::V {

@@ -45,6 +45,8 @@ pub(super) enum Class {
     Unit,
     /// The same element for every lane.
     Same,
+    /// Repeats after so many points of the group, and depends on no other axis.
+    Periodic(usize),
     /// Anything else, or guarded.
     General,
 }
@@ -83,6 +85,11 @@ impl Stream {
             Walk::Along => (Role::Group, &self.group),
         };
         strides.iter().any(|&s| s != 0) || self.bounds.iter().any(|b| b.role == role)
+    }
+
+    /// Bytes of a lane of a tile loaded so.
+    pub fn lane_bytes(&self) -> usize {
+        if self.dtype == DType::I64 { 8 } else { 4 }
     }
 
     /// Whether both touch the same element wherever their memory is the same.
@@ -227,11 +234,15 @@ impl Space {
                 }
             }
             let group_strides = pick(group);
-            let class = if never || !bounds.is_empty() || matches!(inst, Inst::Gather { .. }) {
-                Class::General
-            } else {
-                class(group, |m| access.strides[m.axis])
-            };
+            let mut class = class(group, |m| access.strides[m.axis]);
+            if let Inst::Load { .. } = inst
+                && let Some(period) = period(walk, group, &[loops, inner], access)
+                && bounds.iter().all(|b| b.role == Role::Group && group[..b.axis].len() >= leading(group, access))
+            {
+                class = Class::Periodic(period);
+            } else if never || !bounds.is_empty() || matches!(inst, Inst::Gather { .. }) {
+                class = Class::General;
+            }
             streams.push(Stream {
                 arg: access.arg,
                 dtype,
@@ -258,6 +269,20 @@ impl Space {
             cost_ns: 0.0,
         }
     }
+}
+
+/// How many axes of the group an access does not depend on before the first that it does.
+fn leading(group: &[Merged], access: &Access) -> usize {
+    group.iter().take_while(|m| access.strides[m.axis] == 0).count()
+}
+
+/// The points after which an access repeats, if that is so and worth expanding.
+fn period(walk: Walk, group: &[Merged], others: &[&[Merged]; 2], access: &Access) -> Option<usize> {
+    let fixed = others.iter().all(|axes| axes.iter().all(|m| access.strides[m.axis] == 0));
+    let (before, after) = group.split_at(leading(group, access));
+    let product = |axes: &[Merged]| axes.iter().map(|m| m.len).product::<usize>();
+    let (times, period) = (product(before), product(after));
+    (walk == Walk::Across && fixed && !after.is_empty() && times > 1 && (1..=4096).contains(&period)).then_some(period)
 }
 
 /// How an access with these strides in elements moves along the group.
@@ -305,7 +330,15 @@ fn estimate(
             _ => {}
         }
     }
-    let general = accesses.iter().filter(|a| class(group, |m| a.strides[m.axis]) == Class::General).count() as f64;
+    let mut general = 0.0;
+    let mut expand = 0.0;
+    for a in accesses {
+        match period(walk, group, &[loops, inner], a) {
+            Some(period) => expand += 20.0 + (period as f64 + 1024.0).min(len) * ELEMENT_NS,
+            None if class(group, |m| a.strides[m.axis]) == Class::General => general += 1.0,
+            None => {}
+        }
+    }
     let lanes = |n: f64| {
         let width = if n == TILE as f64 { 1.0 } else { ((n / 32.0).ceil() * 0.35).min(1.4) };
         let general = general * n * (ELEMENT_NS + 4.0 / run);
@@ -325,7 +358,7 @@ fn estimate(
             let spread = if reductions > 0.0 && order.lanes > 1 && inner_points > 64.0 { 2.0 } else { 1.0 };
             let trees = if order.lanes > 1 { inner_points.min(TILE as f64) * reductions * 12.0 } else { 0.0 };
             let groups = (len / TILE as f64).ceil();
-            around * (tiles * inner_points * spread + trees * groups + 20.0)
+            expand + around * (tiles * inner_points * spread + trees * groups + 20.0)
         }
     }
 }

@@ -107,6 +107,10 @@ impl Simd for Avx512 {
         unsafe { _mm512_mask_storeu_ps(p.cast(), first16(n), v) }
     }
     #[inline(always)]
+    unsafe fn first(a: __m512, b: __m512, n: isize) -> __m512 {
+        unsafe { _mm512_mask_mov_ps(b, first16(n), a) }
+    }
+    #[inline(always)]
     unsafe fn splat(p: *const u8) -> __m512 {
         unsafe { _mm512_set1_ps(p.cast::<f32>().read_unaligned()) }
     }
@@ -153,7 +157,8 @@ impl Simd for Avx512 {
             let below = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(m, _mm512_set1_ps(1.0));
             _mm512_mask_add_ps(e, below, e, _mm512_set1_ps(1.0))
         };
-        scale(a, b) = _mm512_scalef_ps(a, b);
+        // The instruction gives 0 or inf for NaN with an infinite exponent.
+        scale(a, b) = _mm512_mask_scalef_ps(a, _mm512_cmp_ps_mask::<_CMP_ORD_Q>(a, a), a, b);
         sin_arg(a) = {
             let t = _mm512_fmadd_ps(a, _mm512_set1_ps(INV_PI), _mm512_set1_ps(ROUNDER));
             let r = subtract_turns(a, _mm512_sub_ps(t, _mm512_set1_ps(ROUNDER)));
@@ -227,14 +232,59 @@ unsafe fn first8(n: isize) -> __m256i {
     }
 }
 
-/// By the reference meaning.
+/// Mantissa in 3/4..3/2 and exponent (64-bit) of finite numbers other than zero.
 #[inline(always)]
-unsafe fn each_lane(instr: Instr, a: __m256, b: __m256) -> __m256 {
-    // SAFETY: the caller has AVX2; both types are 32 bytes.
+unsafe fn split4(a: __m128) -> (__m256d, __m256i) {
+    // SAFETY: the caller has AVX2.
     unsafe {
-        let (a, b): ([u32; 8], [u32; 8]) = (std::mem::transmute(a), std::mem::transmute(b));
-        let r: [u32; 8] = std::array::from_fn(|i| instr.eval(&[a[i] as u64, b[i] as u64]) as u32);
-        std::mem::transmute(r)
+        // An f64 is never denormal here, so its fields tell.
+        let bits = _mm256_castpd_si256(_mm256_cvtps_pd(a));
+        let bits = _mm256_and_si256(bits, _mm256_set1_epi64x(i64::MAX));
+        let fraction = _mm256_and_si256(bits, _mm256_set1_epi64x((1 << 52) - 1));
+        let high = _mm256_srli_epi64::<51>(fraction);
+        let one = _mm256_set1_epi64x(1023);
+        let field = _mm256_slli_epi64::<52>(_mm256_sub_epi64(one, high));
+        let e = _mm256_add_epi64(_mm256_sub_epi64(_mm256_srli_epi64::<52>(bits), one), high);
+        (_mm256_castsi256_pd(_mm256_or_si256(field, fraction)), e)
+    }
+}
+
+/// `a * 2^n` for `n` in -300..=300.
+#[inline(always)]
+unsafe fn scale4(a: __m128, n: __m128i) -> __m128 {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        let n = _mm256_add_epi64(_mm256_cvtepi32_epi64(n), _mm256_set1_epi64x(1023));
+        let factor = _mm256_castsi256_pd(_mm256_slli_epi64::<52>(n));
+        _mm256_cvtpd_ps(_mm256_mul_pd(_mm256_cvtps_pd(a), factor))
+    }
+}
+
+/// `a - q * π`, as [`crate::kernel::meaning`] has it.
+#[inline(always)]
+unsafe fn subtract_turns8(a: __m256, q: __m256) -> __m256 {
+    // SAFETY: the caller has AVX2 and FMA.
+    unsafe {
+        let r = _mm256_fnmadd_ps(q, _mm256_set1_ps(PI[0]), a);
+        let r = _mm256_fnmadd_ps(q, _mm256_set1_ps(PI[1]), r);
+        _mm256_fnmadd_ps(q, _mm256_set1_ps(PI[2]), r)
+    }
+}
+
+/// `r`, but lane by lane where an angle is too large for the short reduction.
+#[inline(always)]
+unsafe fn large8(a: __m256, r: __m256, instr: Instr) -> __m256 {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        let size = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+        let small = _mm256_cmp_ps::<_CMP_LT_OQ>(size, _mm256_set1_ps(ANGLE_BOUND));
+        if _mm256_movemask_ps(small) == 0xff {
+            return r;
+        }
+        let mut lanes = [0f32; 16];
+        _mm256_storeu_ps(lanes.as_mut_ptr(), a);
+        patch(&mut lanes, instr);
+        _mm256_blendv_ps(_mm256_loadu_ps(lanes.as_ptr()), r, small)
     }
 }
 
@@ -257,6 +307,10 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn store_n(p: *mut u8, v: __m256, n: isize) {
         unsafe { _mm256_maskstore_ps(p.cast(), first8(n), v) }
+    }
+    #[inline(always)]
+    unsafe fn first(a: __m256, b: __m256, n: isize) -> __m256 {
+        unsafe { _mm256_blendv_ps(b, a, f8(first8(n))) }
     }
     #[inline(always)]
     unsafe fn splat(p: *const u8) -> __m256 {
@@ -308,11 +362,56 @@ impl Simd for Avx2 {
         };
         btou(a) = f8(_mm256_srli_epi32::<31>(i8(a)));
         relu(a) = _mm256_add_ps(_mm256_max_ps(_mm256_setzero_ps(), a), _mm256_setzero_ps());
-        mantissa(a) = each_lane(Instr::Mantissa, a, a);
-        exponent(a) = each_lane(Instr::Exponent, a, a);
-        scale(a, b) = each_lane(Instr::Scale, a, b);
-        sin_arg(a) = each_lane(Instr::SinArg, a, a);
-        cos_arg(a) = each_lane(Instr::CosArg, a, a);
+        mantissa(a) = {
+            let (low, _) = split4(_mm256_castps256_ps128(a));
+            let (high, _) = split4(_mm256_extractf128_ps::<1>(a));
+            let m = _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
+            let (zero, one) = (_mm256_setzero_ps(), _mm256_set1_ps(1.0));
+            let whole = _mm256_or_ps(
+                _mm256_cmp_ps::<_CMP_EQ_OQ>(a, zero),
+                _mm256_cmp_ps::<_CMP_EQ_OQ>(a, _mm256_set1_ps(f32::INFINITY)),
+            );
+            let known = _mm256_cmp_ps::<_CMP_GE_OQ>(a, zero);
+            _mm256_blendv_ps(_mm256_set1_ps(f32::NAN), _mm256_blendv_ps(m, one, whole), known)
+        };
+        exponent(a) = {
+            let (_, low) = split4(_mm256_castps256_ps128(a));
+            let (_, high) = split4(_mm256_extractf128_ps::<1>(a));
+            // The low halves of the 64-bit exponents.
+            let pick = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+            let low = _mm256_permutevar8x32_epi32(low, pick);
+            let high = _mm256_permutevar8x32_epi32(high, pick);
+            let e = _mm256_cvtepi32_ps(_mm256_blend_epi32::<0b11110000>(low, high));
+            let size = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+            let zero = _mm256_cmp_ps::<_CMP_EQ_OQ>(a, _mm256_setzero_ps());
+            let finite = _mm256_cmp_ps::<_CMP_LT_OQ>(size, _mm256_set1_ps(f32::INFINITY));
+            let e = _mm256_blendv_ps(e, _mm256_set1_ps(f32::NEG_INFINITY), zero);
+            _mm256_blendv_ps(size, e, finite)
+        };
+        scale(a, b) = {
+            // Exact in f64, rounded once.
+            let n = _mm256_min_ps(_mm256_max_ps(_mm256_floor_ps(b), _mm256_set1_ps(-300.0)), _mm256_set1_ps(300.0));
+            let n = _mm256_cvtps_epi32(n);
+            let low = scale4(_mm256_castps256_ps128(a), _mm256_castsi256_si128(n));
+            let high = scale4(_mm256_extractf128_ps::<1>(a), _mm256_extracti128_si256::<1>(n));
+            let r = _mm256_set_m128(high, low);
+            // The factors +inf, +0 or NaN; `max` returns its second operand for NaN.
+            let size = _mm256_andnot_ps(_mm256_set1_ps(-0.0), b);
+            let finite = _mm256_cmp_ps::<_CMP_LT_OQ>(size, _mm256_set1_ps(f32::INFINITY));
+            _mm256_blendv_ps(_mm256_mul_ps(a, _mm256_max_ps(_mm256_setzero_ps(), b)), r, finite)
+        };
+        sin_arg(a) = {
+            let t = _mm256_fmadd_ps(a, _mm256_set1_ps(INV_PI), _mm256_set1_ps(ROUNDER));
+            let r = subtract_turns8(a, _mm256_sub_ps(t, _mm256_set1_ps(ROUNDER)));
+            large8(a, _mm256_xor_ps(r, f8(_mm256_slli_epi32::<31>(i8(t)))), Instr::SinArg)
+        };
+        cos_arg(a) = {
+            let t = _mm256_fmadd_ps(a, _mm256_set1_ps(INV_PI), _mm256_set1_ps(-0.5));
+            let t = _mm256_add_ps(t, _mm256_set1_ps(ROUNDER));
+            let q = _mm256_add_ps(_mm256_sub_ps(t, _mm256_set1_ps(ROUNDER)), _mm256_set1_ps(0.5));
+            let sign = _mm256_slli_epi32::<31>(_mm256_xor_si256(i8(t), _mm256_set1_epi32(-1)));
+            large8(a, _mm256_xor_ps(subtract_turns8(a, q), f8(sign)), Instr::CosArg)
+        };
         add(a, b) = _mm256_add_ps(a, b);
         sub(a, b) = _mm256_sub_ps(a, b);
         mul(a, b) = _mm256_mul_ps(a, b);

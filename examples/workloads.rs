@@ -1,0 +1,216 @@
+//! The workloads W1 to W4 that `benches/peers` runs on other frameworks, on stepgraph: the same data, shapes, options
+//! and JSON lines.
+//!
+//! ```sh
+//! cargo run --release --example workloads -- --threads 2 --workloads W3,W4 --modes traced,frozen
+//! ```
+//!
+//! `eager` runs op by op, `traced` runs the closure in a `jit::Step`, `frozen` replays its launch without the closure:
+//! traced calls until the step can be frozen, then the initial `Var`s are set back, then only replays. W4 reads the
+//! loss on the host at every step. With `--threads 1` start it under `taskset -c 0`, as the peers.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use clap::Parser;
+use items::{Chain, CosCos, Doubling, Training, W1_SIZES, W2_REPEATS, W2_SIZES, W3_N, W3_OPS, W3_TINY, W4_BATCHES};
+use stepgraph::{CpuOptions, Device, Result, Tensor, jit};
+
+#[path = "workloads/items.rs"]
+mod items;
+
+/// W1 to W4 of benches/peers/README.md on stepgraph; prints JSON lines.
+#[derive(Parser)]
+struct Args {
+    /// CPU threads a kernel may use
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Comma list, e.g. W1,W4
+    #[arg(long, value_delimiter = ',', default_value = "W1,W2,W3,W4")]
+    workloads: Vec<String>,
+    /// Comma list out of eager, traced, frozen
+    #[arg(long, value_delimiter = ',', default_value = "eager,traced,frozen")]
+    modes: Vec<String>,
+    /// Only items whose name contains one of these
+    #[arg(long, value_delimiter = ',', default_value = "")]
+    sizes: Vec<String>,
+    /// Seconds of timing per item
+    #[arg(long, default_value_t = 0.5)]
+    min_time: f64,
+    /// Appended to every mode's name
+    #[arg(long, default_value = "")]
+    tag: String,
+}
+
+impl Args {
+    fn wanted(&self, workload: &str, mode: &str) -> bool {
+        let group = workload.split('_').next().unwrap_or_default();
+        let sizes = self.sizes.iter().filter(|s| !s.is_empty());
+        self.workloads.iter().any(|w| w == group)
+            && self.modes.iter().any(|m| m == mode)
+            && (sizes.clone().count() == 0 || sizes.clone().any(|s| workload.contains(s.as_str())))
+    }
+
+    /// Times `f`, which waits for its own result, and prints a JSON line. A step of training gives its loss.
+    /// `warm_up` is the time it took to get as far as the first call.
+    fn bench(
+        &self,
+        workload: &str,
+        mode: &str,
+        device: &Device,
+        warm_up: f64,
+        mut f: impl FnMut() -> Result<Option<f32>>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let first_loss = f()?;
+        let first_call = warm_up + start.elapsed().as_secs_f64();
+        let mut last_loss = first_loss;
+        if first_loss.is_some() {
+            for _ in 0..19 {
+                last_loss = f()?;
+            }
+        } else {
+            let start = Instant::now();
+            for i in 0..5000 {
+                f()?;
+                if i >= 1 && start.elapsed().as_secs_f64() > self.min_time * 0.4 {
+                    break;
+                }
+            }
+        }
+
+        let mut times = Vec::new();
+        let start = Instant::now();
+        loop {
+            let before = Instant::now();
+            f()?;
+            times.push(before.elapsed().as_secs_f64() * 1e6);
+            let elapsed = start.elapsed().as_secs_f64();
+            let enough = elapsed > self.min_time && times.len() >= 5;
+            if enough || times.len() >= 50_000 || elapsed > 12.0 * self.min_time {
+                break;
+            }
+        }
+        let before = device.counts();
+        f()?;
+        let after = device.counts();
+
+        times.sort_by(f64::total_cmp);
+        let median = times[times.len() / 2];
+        let round = |v: f64, digits: i32| (v * 10f64.powi(digits)).round() / 10f64.powi(digits);
+        let mut line = serde_json::json!({
+            "peer": "stepgraph",
+            "mode": format!("{mode}{}", self.tag),
+            "workload": workload,
+            "threads": self.threads,
+            "median_us": round(median, 2),
+            "min_us": round(times[0], 2),
+            "first_call_ms": round(first_call * 1e3, 1),
+            "iters": times.len(),
+            "notes": concat!("stepgraph ", env!("CARGO_PKG_VERSION")),
+            "launches": after.launches - before.launches,
+            "kernels": after.kernels - before.kernels + after.eager_kernels - before.eager_kernels,
+        });
+        if let (Some(first), Some(last)) = (first_loss, last_loss) {
+            line["loss1"] = round(first as f64, 5).into();
+            line["loss20"] = round(last as f64, 5).into();
+            line["loss_bits"] = format!("{:08x},{:08x}", first.to_bits(), last.to_bits()).into();
+        }
+        println!("{line}");
+        Ok(())
+    }
+
+    /// An item that is a pure function, in the wanted modes. `make` prepares its data.
+    fn function<I>(
+        &self,
+        workload: &str,
+        device: &Device,
+        make: impl Fn() -> Result<I>,
+        run: impl Fn(&I) -> Result<Tensor>,
+    ) -> Result<()> {
+        if self.wanted(workload, "eager") {
+            let item = make()?;
+            self.bench(workload, "eager", device, 0.0, || run(&item).map(ignore))?;
+        }
+        if self.wanted(workload, "traced") {
+            let (item, mut step) = (make()?, jit::Step::new());
+            self.bench(workload, "traced", device, 0.0, || step.run(|| run(&item)).map(ignore))?;
+        }
+        if self.wanted(workload, "frozen") {
+            let (item, mut step) = (make()?, jit::Step::new());
+            let start = Instant::now();
+            let mut frozen = items::freeze(&mut step, || run(&item))?;
+            let warm_up = start.elapsed().as_secs_f64();
+            self.bench(workload, "frozen", device, warm_up, || {
+                black_box(frozen.replay()?);
+                Ok(None)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// W4 in the wanted modes.
+    fn training(&self, workload: &str, batch: usize, device: &Device) -> Result<()> {
+        if self.wanted(workload, "eager") {
+            let mut item = Training::new(batch, device)?;
+            self.bench(workload, "eager", device, 0.0, || item.run()?.item().map(Some))?;
+        }
+        if self.wanted(workload, "traced") {
+            let (mut item, mut step) = (Training::new(batch, device)?, jit::Step::new());
+            self.bench(workload, "traced", device, 0.0, || step.run(|| item.run())?.item().map(Some))?;
+        }
+        if self.wanted(workload, "frozen") {
+            let (mut item, mut step) = (Training::new(batch, device)?, jit::Step::new());
+            let initial = item.snapshot();
+            let start = Instant::now();
+            let mut frozen = items::freeze(&mut step, || item.run())?;
+            let warm_up = start.elapsed().as_secs_f64();
+            item.restore(initial)?;
+            self.bench(workload, "frozen", device, warm_up, || frozen.replay()?[0].item().map(Some))?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, device: &Device) {
+        for n in W1_SIZES {
+            let make = || CosCos::new(n, device);
+            self.guard(&format!("W1_coscos_{n}"), |w| self.function(w, device, make, CosCos::run));
+        }
+        for n in W2_SIZES {
+            for r in W2_REPEATS {
+                let make = || Doubling::new(n, r, device);
+                self.guard(&format!("W2_mul2_{n}_r{r}"), |w| self.function(w, device, make, Doubling::run));
+            }
+        }
+        self.guard("W3_chain50", |w| self.function(w, device, || Chain::mixed(W3_N, device), Chain::run));
+        self.guard("W3_add50", |w| self.function(w, device, || Chain::adds(W3_TINY, W3_OPS, device), Chain::run));
+        for batch in W4_BATCHES {
+            self.guard(&format!("W4_mlp_b{batch}"), |w| self.training(w, batch, device));
+        }
+    }
+
+    /// A failure becomes a JSON line, not the end of the run.
+    fn guard(&self, workload: &str, f: impl FnOnce(&str) -> Result<()>) {
+        if let Err(e) = f(workload) {
+            let line = serde_json::json!({
+                "peer": "stepgraph", "workload": workload, "threads": self.threads, "error": e.to_string(),
+            });
+            println!("{line}");
+        }
+    }
+}
+
+/// Keeps the compiler from removing the work; drops the result.
+fn ignore(result: Tensor) -> Option<f32> {
+    black_box(result);
+    None
+}
+
+fn main() -> Result<()> {
+    let log = tracing_subscriber::EnvFilter::from_env("STEPGRAPH_LOG");
+    tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
+    let args = Args::parse();
+    let device = Device::cpu_with(&CpuOptions { threads: Some(args.threads), ..CpuOptions::default() })?;
+    args.run(&device);
+    Ok(())
+}

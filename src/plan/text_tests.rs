@@ -1,0 +1,92 @@
+//! The plan's text form.
+
+use super::*;
+use crate::plan::check::check;
+
+const STEP: &str = "\
+plan @step arena 64 params($0: i64, $1: f32) {
+  input 0: f32[4,3] var, 48 bytes
+  input 1: f32[3,5] strided [1,3] offset 2, 68 bytes
+  input 2: i64[7], 56 bytes
+  output 0: f32[4,5], 80 bytes
+  output 1: f32[4,3], 48 bytes, may overwrite input 0
+  output 2: f32[5] offset 5, view of output 0
+  output 3: f32[3] strided [3] offset 1, view of input 1
+  output 4: f32[5], 20 bytes
+  slot %0: input 0, 48 bytes
+  slot %1: input 1, 68 bytes
+  slot %2: output 0, 80 bytes
+  slot %3: arena 0, 28 bytes
+  slot %4: output 1, 48 bytes
+  slot %5: input 2, 56 bytes
+  slot %6: output 4, 20 bytes
+  step 0 \"matmul\" (%0, %1, %2)
+    matmul f32 4 x 3 x 5, a [3,1], b [1,3] + 2, c [5,1]
+  step 1 \"slice·mul\" (%0, %3) params($0, $1)
+    kernel @k(%0: f32[12], out %1: f32[7], $0: i64, $1: f32) domain [7] {
+      v0: f32 = load %0[1] + $0 * 1 (max 5)
+      v1: f32 = param $1
+      v2: f32 = mul v0, v1
+      store %1[1], v2
+    }
+  step 2 \"neg\" (%0, %4) after 0, 1
+    kernel @k(%0: f32[12], out %1: f32[12]) domain [12] {
+      v0: f32 = load %0[1]
+      v1: f32 = neg v0
+      store %1[1], v1
+    }
+  step 3 \"scatter_add\" (%5, %3, %6) after 1
+    scatter_add f32 outer 1 count 7 len 5 inner 1, index [0,1,0], src [0,1,0]
+}
+";
+
+#[test]
+fn every_part_of_the_grammar() {
+    let plan = parse(STEP).unwrap();
+    assert_eq!(plan.to_string(), STEP);
+    assert_eq!(plan.edges, [(0, 2), (1, 2), (1, 3)]);
+    assert_eq!(plan.inputs[1].layout.strides(), [1, 3]);
+    assert_eq!(plan.outputs[1].in_place, Some(0));
+    assert_eq!(plan.outputs[3].storage, OutputStorage::Input(1));
+    let StepKind::Library(Library::Matmul(m)) = &plan.steps[0].kind else { panic!("not a matmul") };
+    assert_eq!((m.m, m.k, m.n, m.b.offset, m.b.row, m.b.col), (4, 3, 5, 2, 1, 3));
+    // It is a right plan too.
+    assert!(check(plan).is_ok());
+}
+
+#[test]
+fn batches_places_and_labels() {
+    let text = STEP.replace(
+        "matmul f32 4 x 3 x 5, a [3,1], b [1,3] + 2, c [5,1]",
+        "matmul f32 batch [2,1] 4 x 3 x 5, a [12,0,3,1], b [0,0,1,3] + 2, c [20,20,5,1]",
+    );
+    let mut plan = parse(&text).unwrap();
+    assert_eq!(plan.to_string(), text);
+    // Places are comments; quotes in a label do not break the text.
+    plan.steps[0].locs = vec![crate::base::Loc::caller()];
+    plan.steps[0].label = "a \"b\"".into();
+    let printed = plan.to_string();
+    assert!(printed.contains("; src/plan/text_tests.rs:"), "{printed}");
+    assert_eq!(parse(&printed).unwrap().steps[0].label, "a 'b'");
+}
+
+#[test]
+fn errors_say_what_and_where() {
+    let change = |from: &str, to: &str| {
+        assert!(STEP.contains(from));
+        parse(&STEP.replace(from, to)).expect_err(to).to_string()
+    };
+    assert!(change("input 1:", "input 2:").contains("line 3: position 2 where 1 is next"));
+    assert!(change("slot %3", "slot %9").contains("line 13: position 9 where 3 is next"));
+    assert!(change("slot %3: arena", "slot %3: heap").contains("line 13: expected `arena`, `input` or `output`"));
+    assert!(change("matmul f32 4", "gemm f32 4").contains("line 18: expected `kernel`, `matmul` or `scatter_add`"));
+    assert!(change("a [3,1]", "a [3]").contains("line 18: a matrix has at least"));
+    assert!(change("index [0,1,0]", "index [0,1]").contains("three strides are needed"));
+    assert!(change("after 1", "after x").contains("expected a step"));
+    assert!(change("mul v0, v1", "mul v0, v3").contains("operand 3 is not made before"));
+    assert!(change("  step 0", "  stop 0").contains("line 17: expected `input`, `output`, `slot`, `step` or `}`"));
+    assert!(parse(&format!("{STEP} x")).is_err());
+    for at in (0..STEP.len()).filter(|&at| STEP.is_char_boundary(at) && at < STEP.len() - 2) {
+        assert!(parse(&STEP[..at]).is_err());
+    }
+}

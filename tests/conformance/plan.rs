@@ -1,0 +1,160 @@
+//! A runner with nothing of a backend in it: the passes' plan, its kernels by the kernel interpreter, its library
+//! calls by their definition.
+
+use stepgraph::base::host::HostData;
+use stepgraph::base::{HostValue, Layout, Result};
+use stepgraph::ir::Graph;
+use stepgraph::kernel::eval::{self, Memory};
+use stepgraph::kernel::library::{Library, MATMUL_SLICE, Matmul, ScatterAdd};
+use stepgraph::pass::{Options, compile};
+use stepgraph::plan::{OutputStorage, SlotKind, StepKind};
+
+/// Byte offsets of a view's elements, in logical order.
+pub fn positions(layout: &Layout) -> Vec<usize> {
+    let strides = layout.shape.strides();
+    (0..layout.shape.numel())
+        .map(|i| {
+            let at = |a: usize| (i / strides[a] as usize % layout.shape[a]) as isize * layout.strides[a];
+            (layout.offset + (0..layout.shape.rank()).map(at).sum::<isize>()) as usize
+        })
+        .collect()
+}
+
+/// The bytes of a buffer in which `value` lies as `layout` says, the rest of it poison.
+pub fn place(value: &HostValue, layout: &Layout, size: usize, bytes: usize) -> Vec<u8> {
+    let mut out = vec![0xa5; bytes];
+    for (&p, element) in positions(layout).iter().zip(value.data.to_bytes().chunks(size)) {
+        out[p * size..(p + 1) * size].copy_from_slice(element);
+    }
+    out
+}
+
+/// Runs `graph` as a plan; `in_place`: outputs that may use an input's buffer do.
+pub fn run(
+    graph: &Graph,
+    inputs: &[HostValue],
+    params: &[u64],
+    options: &Options,
+    in_place: bool,
+) -> Result<Vec<HostValue>> {
+    let checked = compile(graph, options)?.plan;
+    let plan = checked.plan();
+    // Buffer 0 is the arena, then the inputs', then the outputs'.
+    let mut buffers: Vec<Vec<u8>> = vec![vec![0xa5; plan.arena_bytes]];
+    for (value, input) in inputs.iter().zip(&plan.inputs) {
+        buffers.push(place(value, &input.layout, input.ty.dtype.size(), input.bytes));
+    }
+    let mut output_buffers = Vec::new();
+    for output in &plan.outputs {
+        output_buffers.push(match (output.storage, output.in_place) {
+            (OutputStorage::Own { .. }, Some(input)) if in_place => 1 + input as usize,
+            (OutputStorage::Own { bytes }, _) => {
+                buffers.push(vec![0xa5; bytes]);
+                buffers.len() - 1
+            }
+            (OutputStorage::Input(k), _) => 1 + k as usize,
+            (OutputStorage::Output(_), _) => usize::MAX,
+        });
+    }
+    for step in &plan.steps {
+        let slots: Vec<(usize, usize, usize)> = step
+            .args
+            .iter()
+            .map(|&a| {
+                let slot = &plan.slots[a as usize];
+                match slot.kind {
+                    SlotKind::Arena { offset } => (0, offset, slot.bytes),
+                    SlotKind::Input(k) => (1 + k as usize, 0, slot.bytes),
+                    SlotKind::Output(k) => (output_buffers[k as usize], 0, slot.bytes),
+                }
+            })
+            .collect();
+        let mut memory: Vec<Vec<u8>> = slots.iter().map(|&(b, o, n)| buffers[b][o..o + n].to_vec()).collect();
+        let written: Vec<bool> = match &step.kind {
+            StepKind::Kernel(kernel) => {
+                let words: Vec<u64> = step.params.iter().map(|&p| params[p as usize]).collect();
+                let mut views: Vec<Memory> = memory
+                    .iter_mut()
+                    .zip(&kernel.args)
+                    .map(|(m, a)| if a.output { Memory::Out(m) } else { Memory::In(m) })
+                    .collect();
+                eval::run(kernel, &words, &mut views)?;
+                kernel.args.iter().map(|a| a.output).collect()
+            }
+            StepKind::Library(call) => {
+                let (last, rest) = memory.split_last_mut().unwrap();
+                library(call, rest, last);
+                (0..slots.len()).map(|i| i + 1 == slots.len()).collect()
+            }
+        };
+        for ((m, &(b, o, n)), written) in memory.iter().zip(&slots).zip(written) {
+            if written {
+                buffers[b][o..o + n].copy_from_slice(m);
+            }
+        }
+    }
+    let outputs = plan.outputs.iter().enumerate().map(|(i, output)| {
+        let owner = if let OutputStorage::Output(k) = output.storage { k as usize } else { i };
+        let (buffer, size) = (&buffers[output_buffers[owner]], output.ty.dtype.size());
+        let bytes: Vec<u8> =
+            positions(&output.layout).iter().flat_map(|&p| buffer[p * size..(p + 1) * size].to_vec()).collect();
+        HostValue::new(output.ty.shape, HostData::from_bytes(output.ty.dtype, &bytes))
+    });
+    Ok(outputs.collect())
+}
+
+fn f32s(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks(4).map(|c| f32::from_ne_bytes(c.try_into().unwrap())).collect()
+}
+
+fn library(call: &Library, operands: &[Vec<u8>], out: &mut Vec<u8>) {
+    let mut result = f32s(out);
+    match call {
+        Library::Matmul(m) => matmul(m, &f32s(&operands[0]), &f32s(&operands[1]), &mut result),
+        Library::ScatterAdd(s) => {
+            let index: Vec<i64> = operands[0].chunks(8).map(|c| i64::from_ne_bytes(c.try_into().unwrap())).collect();
+            scatter_add(s, &index, &f32s(&operands[1]), &mut result);
+        }
+    }
+    *out = result.iter().flat_map(|v| v.to_ne_bytes()).collect();
+}
+
+fn matmul(m: &Matmul, a: &[f32], b: &[f32], c: &mut [f32]) {
+    let items: usize = m.batch.iter().product();
+    for item in 0..items {
+        let mut rest = item;
+        let mut start = [m.a.offset, m.b.offset, m.c.offset];
+        for axis in (0..m.batch.len()).rev() {
+            let i = (rest % m.batch[axis]) as i64;
+            rest /= m.batch[axis];
+            start[0] += i * m.a.batch[axis];
+            start[1] += i * m.b.batch[axis];
+            start[2] += i * m.c.batch[axis];
+        }
+        for (i, j) in (0..m.m as i64).flat_map(|i| (0..m.n as i64).map(move |j| (i, j))) {
+            let product = |l: i64, sum: f32| {
+                let x = a[(start[0] + i * m.a.row + l * m.a.col) as usize];
+                x.mul_add(b[(start[1] + l * m.b.row + j * m.b.col) as usize], sum)
+            };
+            let slices = (0..m.k)
+                .step_by(MATMUL_SLICE)
+                .map(|s| (s..(s + MATMUL_SLICE).min(m.k)).fold(0.0, |sum, l| product(l as i64, sum)));
+            c[(start[2] + i * m.c.row + j * m.c.col) as usize] = slices.reduce(|x, y| x + y).unwrap_or(0.0);
+        }
+    }
+}
+
+fn scatter_add(s: &ScatterAdd, index: &[i64], src: &[f32], out: &mut [f32]) {
+    out.fill(0.0);
+    let at = |strides: [i64; 3], o: usize, j: usize, i: usize| {
+        (o as i64 * strides[0] + j as i64 * strides[1] + i as i64 * strides[2]) as usize
+    };
+    for o in 0..s.outer {
+        for j in 0..s.count {
+            for i in 0..s.inner {
+                let row = index[at(s.index, o, j, i)].clamp(0, s.len as i64 - 1) as usize;
+                out[(o * s.len + row) * s.inner + i] += src[at(s.src, o, j, i)];
+            }
+        }
+    }
+}

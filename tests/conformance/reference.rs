@@ -1,0 +1,234 @@
+//! The reference evaluator against double precision and finite differences.
+
+use stepgraph::base::host::HostData;
+use stepgraph::base::{HostValue, Layout, Loc, Type};
+use stepgraph::interp::{Precision, run};
+use stepgraph::ir::emit::gradient;
+use stepgraph::ir::{Graph, InputKind, NodeId, NodeOp};
+use stepgraph::op::samples::{Random, Sample, samples};
+use stepgraph::op::text;
+
+/// The graph of one op on inputs of the sample's types, contiguous.
+pub fn graph_of(sample: &Sample) -> Graph {
+    let mut graph = Graph::new("sample");
+    let inputs: Vec<NodeId> = sample.operands.iter().map(|o| input(&mut graph, o.ty)).collect();
+    let out = graph.op(sample.op, &inputs, Loc::NONE).unwrap_or_else(|e| panic!("{:?}: {e}", sample));
+    graph.output(out);
+    graph
+}
+
+pub fn input(graph: &mut Graph, ty: Type) -> NodeId {
+    graph.input(ty, InputKind::External, Layout::contiguous(ty.shape), Loc::NONE)
+}
+
+fn evaluate(graph: &Graph, inputs: &[HostValue], precision: Precision) -> Vec<HostValue> {
+    run(graph, inputs, &[], precision).unwrap_or_else(|e| panic!("{e}\n{graph}"))
+}
+
+fn widen(inputs: &[HostValue]) -> Vec<HostValue> {
+    let wide = |v: &HostValue| match &v.data {
+        HostData::F32(_) => HostValue::new(v.shape, HostData::F64(v.data.to_f64())),
+        _ => v.clone(),
+    };
+    inputs.iter().map(wide).collect()
+}
+
+#[test]
+fn evaluated_types_are_inferred_types() {
+    for sample in samples() {
+        let graph = graph_of(&sample);
+        let out = &evaluate(&graph, &sample.inputs(1), Precision::Exact)[0];
+        let ty = graph.node(graph.outputs()[0]).ty;
+        let dtype = match out.data {
+            HostData::F32(_) => "f32",
+            HostData::I64(_) => "i64",
+            HostData::Bool(_) => "bool",
+            HostData::F64(_) => "f64",
+        };
+        assert_eq!((out.shape, dtype), (ty.shape, ty.dtype.name()), "{graph}");
+        assert_eq!(out.data.len(), ty.shape.numel(), "{graph}");
+    }
+}
+
+#[test]
+fn values_are_near_double_precision() {
+    for (i, sample) in samples().iter().enumerate().filter(|(_, s)| !s.is_special()) {
+        let graph = graph_of(sample);
+        let inputs = sample.inputs(i as u64);
+        let exact = &evaluate(&graph, &inputs, Precision::Exact)[0];
+        let double = &evaluate(&graph, &widen(&inputs), Precision::F64)[0];
+        if !matches!(exact.data, HostData::F32(_)) {
+            // Comparisons, casts and integer arithmetic have one right answer.
+            assert_eq!(exact, double, "{graph}");
+            continue;
+        }
+        for (got, want) in exact.data.to_f64().iter().zip(double.data.to_f64()) {
+            let bound = sample.relative * want.abs() + sample.absolute;
+            assert!((got - want).abs() <= bound, "got {got}, expected {want} ± {bound}\n{graph}");
+        }
+    }
+}
+
+/// Integer rows against the doubles of the row's reference, cut to whole numbers: all values are small.
+#[test]
+fn integers_are_right() {
+    let mut checked = 0;
+    for (i, sample) in samples().iter().enumerate().filter(|(_, s)| !s.is_special()) {
+        let stepgraph::op::Op::Elementwise(e) = sample.op else { continue };
+        let inputs = sample.inputs(i as u64);
+        let [HostValue { data: HostData::I64(a), shape }, rest @ ..] = inputs.as_slice() else { continue };
+        let b = match rest {
+            [] => None,
+            [HostValue { data: HostData::I64(b), shape: other }] if other == shape => Some(b),
+            _ => continue,
+        };
+        if e.scalar.is_some() {
+            continue;
+        }
+        let want: Vec<f64> = (0..a.len())
+            .map(|i| {
+                let args = [a[i] as f64, b.map_or(0.0, |b| b[i] as f64)];
+                (e.row.reference)(&args[..1 + b.is_some() as usize]).trunc()
+            })
+            .collect();
+        let out = &evaluate(&graph_of(sample), &inputs, Precision::Exact)[0];
+        // i64 division by zero is 0; the sample's domain leaves it out.
+        assert_eq!(out.data.to_f64(), want.iter().map(|v| v + 0.0).collect::<Vec<_>>(), "{}", graph_of(sample));
+        checked += a.len();
+    }
+    assert!(checked > 1000, "{checked}");
+}
+
+/// Sum of all outputs, each times a fixed weight.
+fn weighted(outputs: &[HostValue], weights: &[f64]) -> f64 {
+    outputs.iter().flat_map(|o| o.data.to_f64()).zip(weights).map(|(v, w)| v * w).sum()
+}
+
+#[test]
+fn gradients_are_finite_differences() {
+    let step = 1e-6;
+    let mut checked = 0;
+    for (i, sample) in samples().iter().enumerate().filter(|(_, s)| !s.is_special()) {
+        let forward = graph_of(sample);
+        let out = forward.outputs()[0];
+        // Rows without a gradient rule (`detach`) stop gradients, whatever their slope.
+        if matches!(sample.op, stepgraph::op::Op::Elementwise(e) if e.row.grad.is_none()) {
+            continue;
+        }
+        let inputs = widen(&sample.inputs(1000 + i as u64));
+        let float = |k: usize| matches!(inputs[k].data, HostData::F64(_));
+        if !forward.node(out).ty.dtype.is_float() || !(0..inputs.len()).any(float) {
+            continue;
+        }
+        // The backward graph, its seed a further input.
+        let mut graph = forward.clone();
+        let seed = input(&mut graph, forward.node(out).ty);
+        let leaves: Vec<NodeId> = graph.inputs()[..inputs.len()].iter().map(|i| i.node).collect();
+        let grads = gradient(&mut graph, out, seed, &leaves).unwrap_or_else(|e| panic!("{e}\n{forward}"));
+        let mut random = Random(i as u64);
+        let n = forward.node(out).ty.shape.numel();
+        let weights: Vec<f64> = (0..n).map(|_| random.unit() - 0.5).collect();
+        for k in (0..inputs.len()).filter(|&k| float(k)) {
+            let Some(grad) = grads[k] else { panic!("no gradient for operand {k}\n{forward}") };
+            assert_eq!(graph.node(grad).ty, graph.node(leaves[k]).ty, "{graph}");
+            let mut backward = graph.clone();
+            backward.output(grad);
+            let mut given = inputs.clone();
+            given.push(HostValue::new(forward.node(out).ty.shape, HostData::F64(weights.clone())));
+            let analytic = evaluate(&backward, &given, Precision::F64).pop().unwrap().data.to_f64();
+            // Some elements of large operands, all of small ones.
+            let count = analytic.len();
+            for p in (0..count).step_by((count / 12).max(1)) {
+                let at = |delta: f64| {
+                    let mut moved = inputs.clone();
+                    if let HostData::F64(v) = &mut moved[k].data {
+                        v[p] += delta;
+                    }
+                    weighted(&evaluate(&forward, &moved, Precision::F64), &weights)
+                };
+                let numeric = (at(step) - at(-step)) / (2.0 * step);
+                let bound = 1e-5 * numeric.abs().max(1.0);
+                assert!(
+                    (analytic[p] - numeric).abs() <= bound,
+                    "operand {k}, element {p}: gradient {}, finite difference {numeric}\n{graph}",
+                    analytic[p]
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 2000, "{checked}");
+}
+
+#[test]
+fn ties_and_kinks_have_the_documented_gradients() {
+    // Graph, inputs, gradient of the first operand for a seed of ones.
+    let nan = f32::NAN;
+    let cases: [(&str, Vec<f32>, Vec<f64>); 5] = [
+        ("%r: f32[4] = relu %x", vec![-1.0, 0.0, 2.0, nan], vec![0.0, 0.0, 1.0, 1.0]),
+        ("%r: f32[4] = abs %x", vec![-1.0, 0.0, 2.0, -0.0], vec![-1.0, 0.0, 1.0, 0.0]),
+        ("%r: f32[4] = maximum(scalar1=1.0:f32) %x", vec![1.0, 0.0, 2.0, 1.0], vec![0.5, 0.0, 1.0, 0.5]),
+        ("%r: f32[4] = minimum(scalar0=1.0:f32) %x", vec![1.0, 0.0, 2.0, 1.0], vec![0.5, 1.0, 0.0, 0.5]),
+        (
+            "%r: f32[1] = max(axes=[0], keepdim=true) %x",
+            vec![3.0, 1.0, 3.0, 3.0],
+            vec![1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0 / 3.0],
+        ),
+    ];
+    for (line, x, want) in cases {
+        let text = format!("graph @t(%x: f32[4]) {{ {line}\nreturn %r }}");
+        let mut graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let out = graph.outputs()[0];
+        let ty = graph.node(out).ty;
+        let seed = input(&mut graph, ty);
+        let leaf = graph.inputs()[0].node;
+        let grad = gradient(&mut graph, out, seed, &[leaf]).unwrap()[0].unwrap();
+        graph.output(grad);
+        let ones = HostValue::new(graph.node(out).ty.shape, HostData::F32(vec![1.0; graph.node(out).ty.shape.numel()]));
+        let x = HostValue::new(graph.node(leaf).ty.shape, HostData::F32(x));
+        let got = evaluate(&graph, &[x, ones], Precision::Exact).pop().unwrap();
+        let close = got.data.to_f64().iter().zip(&want).all(|(g, w)| (g - w).abs() < 1e-7);
+        assert!(close, "{line}: {got:?}, expected {want:?}");
+    }
+}
+
+#[test]
+fn text_of_each_op_reads_back() {
+    for sample in samples() {
+        let printed = text::print(&sample.op);
+        let read = text::parse(&printed).unwrap_or_else(|e| panic!("{printed}: {e}"));
+        assert_eq!(read, sample.op, "{printed}");
+        let graph = graph_of(&sample);
+        let again: Graph = graph.to_string().parse().unwrap_or_else(|e| panic!("{e}\n{graph}"));
+        let op = |g: &Graph| g.node(g.outputs()[0]).op;
+        assert_eq!(op(&again), NodeOp::Op(sample.op), "{graph}");
+    }
+}
+
+/// A scalar attribute that is a parameter of the trace stays that parameter in the gradient: never a copy of its value.
+#[test]
+fn gradients_keep_the_origin_of_scalars() {
+    use stepgraph::base::scalar::Origin;
+    let text = "graph @t(%x: f32[4]) params($0: f32, $1: i64) {
+  %0: f32[4] = mul(scalar1=$0) %x
+  %1: f32[4] = div(scalar0=$0) %0
+  %2: f32[4] = maximum(scalar0=$0) %1
+  %3: f32[2] = slice(axis=0, start=$1, len=2, step=1) %2
+  return %3
+}";
+    let mut graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let out = graph.outputs()[0];
+    let ty = graph.node(out).ty;
+    let (seed, forward) = (input(&mut graph, ty), graph.len());
+    let leaf = graph.inputs()[0].node;
+    gradient(&mut graph, out, seed, &[leaf]).unwrap();
+    let mut params = 0;
+    for id in graph.ids().skip(forward) {
+        let NodeOp::Op(op) = graph.node(id).op else { continue };
+        for s in op.rules().scalars() {
+            assert_ne!(s.origin, Origin::Host, "{graph}");
+            params += matches!(s.origin, Origin::Param(_)) as usize;
+        }
+    }
+    assert!(params >= 4, "{graph}");
+}
