@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::backend::{Buffer, Executable, InputBinding, Launch};
+use crate::backend::{Buffer, Executable, InputBinding, Launch, LaunchResult};
 use crate::base::{Error, ErrorKind, Layout, Result};
 use crate::ir::{Graph, InputKind, NodeId};
 use crate::pass;
@@ -345,6 +345,7 @@ impl Session {
         if plan.executable.is_none() {
             return Ok(());
         }
+        let mut ready = std::mem::take(&mut self.ready);
         let mut sources: SmallVec<[&Tensor; 32]> = SmallVec::new();
         for i in &plan.inputs {
             sources.push(match i.source {
@@ -352,19 +353,26 @@ impl Session {
                 Source::Event(e) => self.event(e).template.as_ref().ok_or_else(no_template)?,
             });
         }
-        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2)?;
+        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2, &mut ready);
         drop(sources);
+        self.set_outputs(plan, &mut ready)?;
+        self.ready = ready;
+        let outcome = outcome?;
         self.last.launches += 1;
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
         self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
-        for (&v, ready) in plan.outputs.iter().zip(outcome.outputs) {
-            let _ = self.handle(v)?.0.state.set(Ok(ready));
-        }
         if outcome.index_flag {
             return Err(self.index_flag_error());
+        }
+        Ok(())
+    }
+
+    fn set_outputs(&self, plan: &SegmentPlan, ready: &mut Vec<Ready>) -> Result<()> {
+        for (&v, ready) in plan.outputs.iter().zip(ready.drain(..)) {
+            let _ = self.handle(v)?.0.state.set(Ok(ready));
         }
         Ok(())
     }
@@ -422,15 +430,9 @@ fn no_template() -> Error {
     Error::bug("trace", "an input of a segment has no handle")
 }
 
-/// What a launch gave.
-pub(crate) struct Outcome {
-    /// One per value the plan makes ready.
-    pub outputs: SmallVec<[Ready; 8]>,
-    pub index_flag: bool,
-    pub in_place: u32,
-}
 
-/// Launches `plan` with its inputs, its written `Var`s (in the order of `plan.writes`) locked in id order.
+/// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `outputs` gets one
+/// value per value the plan makes ready.
 ///
 /// `own_handles`: how many handles of a `Var`'s old value belong to the `Var` and the launcher. With no more
 /// than those, and no other holder of the buffer, the plan may overwrite it.
@@ -440,18 +442,22 @@ pub(crate) fn launch_plan(
     vars: &[&crate::tensor::Var],
     params: &[u64],
     own_handles: usize,
-) -> Result<Outcome> {
+    outputs: &mut Vec<Ready>,
+) -> Result<LaunchResult> {
     let Some(executable) = &plan.executable else {
-        return Ok(Outcome { outputs: SmallVec::new(), index_flag: false, in_place: 0 });
+        return Ok(LaunchResult::default());
     };
     // Locks are taken in id order, whoever launches; nearly always that is the order of the writes.
-    let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
-    if !vars.is_sorted_by_key(|v| v.id()) {
+    let mut guards: SmallVec<[Option<_>; 16]> = SmallVec::new();
+    if vars.is_sorted_by_key(|v| v.id()) {
+        guards.extend(vars.iter().map(|v| Some(v.lock())));
+    } else {
+        let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
         order.sort_by_key(|&i| vars[i].id());
-    }
-    let mut guards: SmallVec<[Option<_>; 16]> = vars.iter().map(|_| None).collect();
-    for &i in &order {
-        guards[i] = Some(vars[i].lock());
+        guards.extend(vars.iter().map(|_| None));
+        for i in order {
+            guards[i] = Some(vars[i].lock());
+        }
     }
     let mut bindings: SmallVec<[InputBinding<'_>; 32]> = SmallVec::new();
     for (t, i) in sources.iter().zip(&plan.inputs) {
@@ -481,7 +487,6 @@ pub(crate) fn launch_plan(
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
         Ok(Ready { buffer, layout: plan.layouts[k].clone() })
     };
-    let mut outputs = SmallVec::new();
     for k in 0..plan.outputs.len() {
         outputs.push(ready(k)?);
     }
@@ -496,7 +501,7 @@ pub(crate) fn launch_plan(
         }
     }
     drop(guards);
-    Ok(Outcome { outputs, index_flag: result.index_flag, in_place: result.in_place })
+    Ok(result)
 }
 
 /// Builds the graph of a segment.
