@@ -25,6 +25,8 @@ pub(crate) struct SegmentPlan {
     pub outputs: Vec<ValId>,
     /// (var slot, output position) of the `Var` writes.
     pub writes: Vec<(u32, u32)>,
+    /// The values written, in the order of `writes`.
+    pub written: Vec<ValId>,
     pub inputs: Vec<PlanInput>,
     pub targets: Vec<PlanOutput>,
     /// Those of `targets`, to share.
@@ -294,6 +296,7 @@ impl Session {
             b.graph.output(node);
         }
         let mut writes = Vec::new();
+        let written: Vec<ValId> = dirty.iter().map(|d| d.1).collect();
         for &(slot, v) in &dirty {
             let node = b.resolve(v)?;
             let position = b.graph.outputs().len() as u32;
@@ -314,7 +317,7 @@ impl Session {
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
             let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
+            return Ok(SegmentPlan { outputs, writes, written, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
@@ -329,6 +332,7 @@ impl Session {
         Ok(SegmentPlan {
             outputs,
             writes,
+            written,
             inputs,
             layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
