@@ -60,7 +60,7 @@ fn var_update(c: &mut Criterion) {
     let device = Device::null();
     let zeros = ok(Tensor::zeros([4], stepgraph::DType::F32, &device));
     let vars: Vec<Var> = (0..250).map(|_| ok(Var::state(&zeros))).collect();
-    let update = |vars: &[Var]| vars.iter().try_for_each(|v| v.set(&(v.get() + 1.0f32)?));
+    let update = |vars: &[Var]| vars.iter().try_for_each(|v| v.set(&(v.get() + 1.0)?));
     let (mut a, mut b) = (jit::Step::new(), jit::Step::new());
     for _ in 0..4 {
         ok(a.run(|| update(&vars)));

@@ -1,6 +1,7 @@
 //! Floor 12, the door: [`Step`], [`trace`], [`Traced`], [`Frozen`], [`Options`].
 
 use crate::base::{ErrorKind, Result};
+use crate::diag::explain::Explanation;
 use crate::diag::report::Report;
 use crate::pass;
 use crate::tensor::recorder;
@@ -8,9 +9,16 @@ pub use crate::trace::freeze::Frozen;
 use crate::trace::session::Session;
 
 /// How a step is compiled.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     pass: pass::Options,
+    plan_cache: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { pass: pass::Options::default(), plan_cache: 64 }
+    }
 }
 
 impl Options {
@@ -22,6 +30,13 @@ impl Options {
     /// Whether pointwise work, reductions and movement are fused (default: yes). Never changes a bit.
     pub fn fuse(mut self, fuse: bool) -> Options {
         self.pass.fuse = fuse;
+        self
+    }
+
+    /// How many paths and plans are kept (default: 64, at least 1). Beyond it the one not used for the longest
+    /// time goes, its memory with it, and is compiled again when it is needed.
+    pub fn plan_cache(mut self, plans: usize) -> Options {
+        self.plan_cache = plans.max(1);
         self
     }
 
@@ -73,7 +88,7 @@ impl Step {
 
     /// As [`Step::new`], compiled as `options` say.
     pub fn with_options(options: Options) -> Step {
-        Step { session: Some(Box::new(Session::new(options.pass.clone()))), options }
+        Step { session: Some(Box::new(Session::new(options.pass, options.plan_cache))), options }
     }
 
     /// Runs the closure: its host code always, its tensor work recorded or replayed.
@@ -89,7 +104,7 @@ impl Step {
         let mut session = match self.session.take() {
             Some(s) => s,
             // A panic inside the library lost it: start over.
-            None => Box::new(Session::new(self.options.pass.clone())),
+            None => Box::new(Session::new(self.options.pass, self.options.plan_cache)),
         };
         session.begin();
         let stamp = session.stamp;
@@ -125,6 +140,14 @@ impl Step {
     /// What the step did and why: see [`Report`].
     pub fn report(&self) -> Report {
         self.session.as_ref().map(|s| Report::of(s)).unwrap_or_default()
+    }
+}
+
+impl Step {
+    /// The trace tree, and per path its guards, segments, survivors and fusion decisions, with the lines they
+    /// come from: see [`Explanation`].
+    pub fn explain(&self) -> Explanation {
+        self.session.as_ref().map(|s| Explanation::of(s)).unwrap_or_default()
     }
 }
 
@@ -191,5 +214,10 @@ impl<R, F: FnMut() -> Result<R>> Traced<F> {
     /// See [`Step::report`].
     pub fn report(&self) -> Report {
         self.step.report()
+    }
+
+    /// See [`Step::explain`].
+    pub fn explain(&self) -> Explanation {
+        self.step.explain()
     }
 }

@@ -1,6 +1,8 @@
 //! Every op, by its samples: types, values against double precision, gradients against finite differences, the text
 //! form; and every runner (a pipeline of passes with a backend) against the reference evaluator, bit for bit.
 
+#[path = "conformance/device.rs"]
+mod device;
 #[path = "conformance/graphs.rs"]
 mod graphs;
 #[path = "conformance/plan.rs"]
@@ -8,6 +10,8 @@ mod plan;
 #[path = "conformance/reference.rs"]
 mod reference;
 
+use device::How;
+use stepgraph::backend::cpu::{self, CpuBackend, Isa};
 use stepgraph::base::{HostValue, Result};
 use stepgraph::ir::Graph;
 use stepgraph::pass::Options;
@@ -21,7 +25,7 @@ type Run<'a> = dyn Fn(&Graph, &[HostValue], &[u64]) -> Result<Vec<HostValue>> + 
 fn conforms(name: &str, run: &Run<'_>) {
     let mut failures = Vec::new();
     let mut count = 0;
-    for case in graphs::cases() {
+    for case in graphs::cases().chain(graphs::large()) {
         count += 1;
         if let Err(e) = case.check(run) {
             failures.push(format!("{}\n{}", e, case.graph));
@@ -32,10 +36,37 @@ fn conforms(name: &str, run: &Run<'_>) {
     assert!(failures.is_empty(), "{name}: {} of {count} cases fail:\n{shown}", failures.len());
 }
 
+/// The comparison itself can fail: one flipped bit in one output is seen, as is a missing one.
+#[test]
+fn a_wrong_bit_is_seen() {
+    use stepgraph::base::host::HostData;
+    use stepgraph::interp;
+    for case in graphs::cases().step_by(97).filter(|c| c.graph.node(c.graph.outputs()[0]).ty.shape.numel() > 0) {
+        let right = |g: &Graph, x: &[HostValue], p: &[u64]| interp::run(g, x, p, interp::Precision::Exact);
+        assert!(case.check(&right).is_ok());
+        let flipped = case.check(&|g, x, p| {
+            let mut out = right(g, x, p)?;
+            match &mut out[0].data {
+                HostData::F32(v) if v[0].is_nan() => v[0] = 0.0,
+                HostData::F32(v) => v[0] = f32::from_bits(v[0].to_bits() ^ 1),
+                HostData::I64(v) => v[0] ^= 1 << 40,
+                HostData::Bool(v) => v[0] = !v[0],
+                HostData::F64(_) => {}
+            }
+            Ok(out)
+        });
+        assert!(flipped.is_err(), "{}", case.graph);
+        assert!(case.check(&|g, x, p| Ok(right(g, x, p)?.into_iter().skip(1).collect())).is_err());
+    }
+}
+
+fn not_fused() -> Options {
+    Options { fuse: false, ..Options::default() }
+}
+
 #[test]
 fn each_op_as_a_plan_of_its_own() {
-    let options = Options { fuse: false, ..Options::default() };
-    conforms("plan, not fused", &|g, x, p| plan::run(g, x, p, &options, false));
+    conforms("plan, not fused", &|g, x, p| plan::run(g, x, p, &not_fused(), false));
 }
 
 #[test]
@@ -46,4 +77,52 @@ fn fused_plans() {
 #[test]
 fn fused_plans_in_place() {
     conforms("plan, fused, in place", &|g, x, p| plan::run(g, x, p, &Options::default(), true));
+}
+
+/// The CPU with an instruction set, if this machine has it.
+fn cpu(isa: Isa, threads: usize, compiled: bool, how: How) {
+    if !isa.available() {
+        return;
+    }
+    let options = cpu::Options {
+        threads: Some(threads),
+        isa: Some(isa),
+        compiled_dispatch: Some(compiled),
+        ..cpu::Options::default()
+    };
+    let backend = CpuBackend::new(options).unwrap_or_else(|e| panic!("{e}"));
+    conforms(&format!("{isa:?}, {threads} threads, {how:?}"), &|g, x, p| device::run(&*backend, g, x, p, how));
+}
+
+const STEP: How = How { eager: false, exclusive: false, options: FUSED };
+const FUSED: Options = Options { fast_math: false, fuse: true, in_place: true, reuse: true };
+
+#[test]
+fn cpu_avx512() {
+    cpu(Isa::Avx512, 1, true, STEP);
+}
+
+#[test]
+fn cpu_avx512_two_threads_in_place() {
+    cpu(Isa::Avx512, 2, true, How { exclusive: true, ..STEP });
+}
+
+#[test]
+fn cpu_avx2() {
+    cpu(Isa::Avx2, 1, true, STEP);
+}
+
+#[test]
+fn cpu_portable_two_threads() {
+    cpu(Isa::Portable, 2, true, STEP);
+}
+
+#[test]
+fn cpu_eager_ops() {
+    cpu(Isa::best(), 1, true, How { eager: true, exclusive: true, options: not_fused() });
+}
+
+#[test]
+fn cpu_by_the_dispatch_loop() {
+    cpu(Isa::best(), 2, false, STEP);
 }

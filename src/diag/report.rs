@@ -24,6 +24,10 @@ pub struct Report {
     pub recorded: u64,
     /// Calls that only replayed.
     pub replayed: u64,
+    /// Calls that ran plain eager, since paths did not repeat.
+    pub eager: u64,
+    /// Paths and plans dropped to keep within [`crate::jit::Options::plan_cache`].
+    pub evicted: u64,
     /// Launches of compiled plans.
     pub launches: u64,
     /// Plans compiled, and the time it took: passes, kernels, host code.
@@ -31,13 +35,15 @@ pub struct Report {
     pub compile_time: Duration,
     /// Recorded paths (one, if every call did the same).
     pub paths: usize,
-    /// Of the last call: events, segments, launches, kernels, `Var`s written in place, arena bytes.
+    /// Of the last call: events, segments, launches, kernels, `Var`s written in place, arena bytes, bytes that the
+    /// kernels read and wrote.
     pub ops: u32,
     pub segments: u32,
     pub launches_per_call: u32,
     pub kernels: u32,
     pub in_place: u32,
     pub arena_bytes: usize,
+    pub bytes: u64,
     /// Where calls left the recorded path, and how.
     pub divergences: Vec<Note>,
     /// Where values were read on the host inside the step.
@@ -46,6 +52,8 @@ pub struct Report {
     pub kept: Vec<Note>,
     /// Copies and ops that left the step's device.
     pub copies: Vec<Note>,
+    /// Where paths that do not repeat part: the step ran eagerly for a while.
+    pub storms: Vec<Note>,
 }
 
 fn notes(n: &Notes) -> Vec<Note> {
@@ -59,20 +67,24 @@ impl Report {
             calls: t.calls,
             recorded: t.recorded,
             replayed: t.replayed,
+            eager: t.eager,
+            evicted: t.evicted,
             launches: t.launches,
             compiles: t.compiles,
             compile_time: t.compile_time,
-            paths: s.tree.paths.len(),
+            paths: s.tree.len(),
             ops: last.ops,
             segments: last.segments,
             launches_per_call: last.launches,
             kernels: last.kernels,
             in_place: last.in_place,
             arena_bytes: last.arena_bytes,
+            bytes: last.bytes,
             divergences: notes(&t.divergences),
             host_reads: notes(&t.reads),
             kept: notes(&t.kept),
             copies: notes(&t.copies),
+            storms: notes(&t.storms),
         }
     }
 }
@@ -81,10 +93,11 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "calls        {} ({} recorded, {} replayed) on {} path{}",
+            "calls        {} ({} recorded, {} replayed{}) on {} path{}",
             self.calls,
             self.recorded,
             self.replayed,
+            if self.eager > 0 { format!(", {} eager", self.eager) } else { String::new() },
             self.paths,
             if self.paths == 1 { "" } else { "s" }
         )?;
@@ -100,8 +113,8 @@ impl std::fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "memory       arena {} bytes, {} outputs written in place",
-            self.arena_bytes, self.in_place
+            "memory       {} bytes read and written, arena {} bytes, {} outputs written in place",
+            self.bytes, self.arena_bytes, self.in_place
         )?;
         write!(
             f,
@@ -115,6 +128,7 @@ impl std::fmt::Display for Report {
             ("host reads", &self.host_reads),
             ("kept values", &self.kept),
             ("copies", &self.copies),
+            ("storms", &self.storms),
         ];
         for (title, list) in lists {
             for (i, n) in list.iter().enumerate() {

@@ -19,6 +19,8 @@ pub mod movement;
 pub mod reduce;
 pub mod samples;
 pub mod scatter_add;
+#[cfg(test)]
+mod tests;
 pub mod text;
 pub mod uniform;
 

@@ -131,7 +131,8 @@ impl Emit for EagerEmit {
     }
 }
 
-fn eager_backward(loss: &Tensor) -> Result<Gradients> {
+/// `backward` over the eager tape.
+pub(crate) fn eager_backward(loss: &Tensor) -> Result<Gradients> {
     loss.check_owner(0)?;
     if let Some(e) = no_tape(loss) {
         return Err(e);

@@ -80,7 +80,7 @@ impl Var {
     #[inline]
     pub fn get(&self) -> Tensor {
         let at = here();
-        recorder::with(|r| r.var_get(self, at)).unwrap_or_else(|| self.0.value.lock().clone())
+        recorder::with(|r| r.var_get(self, at)).unwrap_or_else(|| self.load())
     }
 
     /// Replaces the value.
@@ -100,14 +100,21 @@ impl Var {
         }
         match recorder::with(|r| r.var_set(self, value, at)) {
             Some(result) => result,
-            None => {
-                value.check_owner(0).map_err(|e| e.at(Loc::resolve(at)))?;
-                let new = leaf(value, self.0.id, self.is_trainable()).map_err(|e| e.at(Loc::resolve(at)))?;
-                // The old value is dropped after the lock is released.
-                let _old = std::mem::replace(&mut *self.0.value.lock(), new);
-                Ok(())
-            }
+            None => value.check_owner(0).and_then(|()| self.store(value)).map_err(|e| e.at(Loc::resolve(at))),
         }
+    }
+
+    /// The value, past any session.
+    pub(crate) fn load(&self) -> Tensor {
+        self.0.value.lock().clone()
+    }
+
+    /// Replaces the value, past any session.
+    pub(crate) fn store(&self, value: &Tensor) -> Result<()> {
+        let new = leaf(value, self.0.id, self.is_trainable())?;
+        // The old value is dropped after the lock is released.
+        let _old = std::mem::replace(&mut *self.0.value.lock(), new);
+        Ok(())
     }
 
     /// dtype and shape: fixed for the cell's life.

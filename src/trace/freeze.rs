@@ -208,7 +208,7 @@ impl Frozen {
                 Input::Tensor(t) => t.clone(),
                 Input::Var(slot) => self.vars[*slot as usize].lock().clone(),
             };
-            if t.ready_state()?.layout == known.layout {
+            if *t.ready_state()?.layout == known.layout {
                 values.push(t);
             } else {
                 // Somebody put a differently strided value in: copied to the layout the plan knows.

@@ -9,6 +9,7 @@
 //!   answered with the handle the event owns, its *template*.
 //! - *diverge* (`catch_up.rs`): the values promised so far are produced by eager runs of the pending
 //!   events; recording goes on as a new branch.
+//! - *storm* (`storm.rs`): when paths do not repeat, calls run plain eager for a while.
 //! - *segments* (`segment.rs`): at a host read and at the closure's end the pending events are compiled
 //!   (once) and launched. What is alive then must be an output of the plan.
 //!
@@ -22,4 +23,5 @@ pub(crate) mod segment;
 pub(crate) mod session;
 mod shadow;
 pub(crate) mod stats;
+mod storm;
 pub(crate) mod tree;

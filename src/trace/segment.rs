@@ -1,7 +1,7 @@
 //! Segments: the events between two host reads, compiled once per set of survivors, launched.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
@@ -27,21 +27,28 @@ pub(crate) struct SegmentPlan {
     pub writes: Vec<(u32, u32)>,
     pub inputs: Vec<PlanInput>,
     pub targets: Vec<PlanOutput>,
+    /// Those of `targets`, to share.
+    pub layouts: Vec<Arc<Layout>>,
     /// Nothing survives and nothing is written: no launch.
     pub executable: Option<Arc<dyn Executable>>,
     /// Host scalars it reads: the first so many of the call.
     pub params: usize,
-    pub last: bool,
     pub compile_time: Duration,
     pub compiled: Option<Explained>,
+    /// The call that last launched it.
+    pub used: AtomicU64,
 }
 
-/// What is kept of a compilation for the report.
+/// What is kept of a compilation for reports.
 pub(crate) struct Explained {
-    pub graph: String,
-    pub plan: String,
+    /// Ops before the passes, the dead ones included.
     pub ops: usize,
-    pub kernels: usize,
+    /// One line a kernel or library call: what it computes, and the user's lines.
+    pub steps: Vec<String>,
+    /// Decisions of the passes, each with its lines.
+    pub notes: Vec<String>,
+    /// Bytes that a launch reads and writes, counted once per operand of each kernel.
+    pub bytes: u64,
 }
 
 /// Where an input of the plan comes from.
@@ -79,6 +86,7 @@ impl Session {
             Some(plan) => plan,
             None => self.compile(path, at, end, survivors, last)?,
         };
+        plan.used.store(self.stats.calls, Ordering::Relaxed);
         let result = self.launch(&plan);
         self.launched.push(plan.clone());
         for b in &mut self.vars {
@@ -206,7 +214,7 @@ impl Session {
             Source::Held(_) => true,
             Source::Event(e) => {
                 let state = self.event(e).template.as_ref().and_then(|t| t.0.state.get());
-                matches!(state, Some(Ok(r)) if r.layout == i.layout)
+                matches!(state, Some(Ok(r)) if *r.layout == i.layout)
             }
         })
     }
@@ -241,9 +249,11 @@ impl Session {
         );
         if let Some(x) = &mut self.tree.paths[path as usize].events[at].extra {
             if x.plans.len() > PLANS {
+                self.plans -= x.plans.len();
                 x.plans.clear();
             }
             x.plans.push(plan.clone());
+            self.plans += 1;
         }
         Ok(plan)
     }
@@ -303,33 +313,30 @@ impl Session {
         let nothing = graph.outputs().is_empty();
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
-            let (targets, executable, compiled) = (Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, last, compile_time, compiled });
+            let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
+            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
         let dump = crate::base::config::config().dump.clone();
-        let explained = Explained {
-            graph: if dump.is_some() { graph.to_string() } else { String::new() },
-            plan: if dump.is_some() { format!("{:#?}", compiled.plan.plan()) } else { String::new() },
-            ops: graph.len() - graph.inputs().len(),
-            kernels: compiled.plan.plan().steps.len(),
-        };
-        let fused = dump.as_ref().map(|_| fused_text(&compiled));
+        let texts = dump.as_ref().map(|_| [graph.to_string(), fused_text(&compiled), compiled.plan.plan().to_string()]);
+        let explained = explain(&graph, &compiled);
         let executable = device.backend().compile(compiled.plan)?;
-        if let Some(dir) = dump {
-            write_dump(&dir, self.stamp, &graph.name, &explained, &fused.unwrap_or_default(), &executable.listing())?;
+        if let (Some(dir), Some([before, after, plan])) = (dump, texts) {
+            let parts = [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
+            write_dump(&dir, &format!("step{}_{}", self.stamp, graph.name), &parts)?;
         }
         Ok(SegmentPlan {
             outputs,
             writes,
             inputs,
+            layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
             executable: Some(executable),
             params,
-            last,
             compile_time: begun.elapsed(),
             compiled: Some(explained),
+            used: AtomicU64::new(0),
         })
     }
 
@@ -351,6 +358,7 @@ impl Session {
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
+        self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
         for (&v, ready) in plan.outputs.iter().zip(outcome.outputs) {
             let _ = self.handle(v)?.0.state.set(Ok(ready));
@@ -359,6 +367,34 @@ impl Session {
             return Err(self.index_flag_error());
         }
         Ok(())
+    }
+
+    /// Keeps paths and plans within their bound: the ones not used for the longest time go, their memory with them.
+    pub fn evict(&mut self) {
+        let bound = self.plan_cache;
+        while self.tree.len() > bound.max(1) {
+            let Some(oldest) = self.tree.oldest_leaf(self.path) else { break };
+            let lost: usize = self.tree.paths[oldest as usize].events.iter().map(plans_of).sum();
+            self.plans -= lost;
+            self.stats.evicted += 1 + lost as u64;
+            tracing::debug!(target: "stepgraph::trace", path = oldest, plans = lost, "evicted a path");
+            self.tree.remove(oldest);
+        }
+        while self.plans > bound.max(1) {
+            let all = self.tree.paths.iter().enumerate().flat_map(|(p, path)| {
+                path.events.iter().enumerate().filter_map(move |(e, event)| {
+                    let plans = &event.extra.as_ref()?.plans;
+                    let (i, plan) = plans.iter().enumerate().min_by_key(|(_, p)| p.used.load(Ordering::Relaxed))?;
+                    Some((plan.used.load(Ordering::Relaxed), p, e, i))
+                })
+            });
+            let Some((_, p, e, i)) = all.min() else { break };
+            if let Some(x) = &mut self.tree.paths[p].events[e].extra {
+                x.plans.swap_remove(i);
+            }
+            self.plans -= 1;
+            self.stats.evicted += 1;
+        }
     }
 
     fn vars_of<'a>(&'a self, plan: &'a SegmentPlan) -> SmallVec<[&'a crate::tensor::Var; 16]> {
@@ -378,6 +414,10 @@ impl Session {
     }
 }
 
+fn plans_of(e: &crate::trace::tree::Event) -> usize {
+    e.extra.as_ref().map_or(0, |x| x.plans.len())
+}
+
 fn no_template() -> Error {
     Error::bug("trace", "an input of a segment has no handle")
 }
@@ -385,7 +425,7 @@ fn no_template() -> Error {
 /// What a launch gave.
 pub(crate) struct Outcome {
     /// One per value the plan makes ready.
-    pub outputs: Vec<Ready>,
+    pub outputs: SmallVec<[Ready; 8]>,
     pub index_flag: bool,
     pub in_place: u32,
 }
@@ -402,7 +442,7 @@ pub(crate) fn launch_plan(
     own_handles: usize,
 ) -> Result<Outcome> {
     let Some(executable) = &plan.executable else {
-        return Ok(Outcome { outputs: Vec::new(), index_flag: false, in_place: 0 });
+        return Ok(Outcome { outputs: SmallVec::new(), index_flag: false, in_place: 0 });
     };
     // Locks are taken in id order, whoever launches; nearly always that is the order of the writes.
     let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
@@ -439,9 +479,12 @@ pub(crate) fn launch_plan(
             OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
         };
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
-        Ok(Ready { buffer, layout: target.layout })
+        Ok(Ready { buffer, layout: plan.layouts[k].clone() })
     };
-    let outputs = (0..plan.outputs.len()).map(ready).collect::<Result<Vec<_>>>()?;
+    let mut outputs = SmallVec::new();
+    for k in 0..plan.outputs.len() {
+        outputs.push(ready(k)?);
+    }
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
     if !result.index_flag {
         for (k, &(_, position)) in plan.writes.iter().enumerate() {
@@ -481,7 +524,7 @@ impl Builder<'_> {
             Def::Made { event } | Def::Leaf { event, .. } => Source::Event(event),
         };
         let t = self.session.handle(v)?;
-        let layout = t.ready_state()?.layout;
+        let layout = *t.ready_state()?.layout;
         let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
         self.inputs.push(PlanInput { value: v, source, layout, donor: None });
         self.nodes.insert(v, node);
@@ -504,21 +547,27 @@ fn fused_text(compiled: &pass::Compiled) -> String {
     out
 }
 
-fn write_dump(
-    dir: &std::path::Path,
-    stamp: u64,
-    name: &str,
-    explained: &Explained,
-    fused: &str,
-    listing: &str,
-) -> Result<()> {
-    let parts = [("graph.ir", explained.graph.as_str()), ("fused.txt", fused), ("plan.txt", explained.plan.as_str()), ("code.txt", listing)];
+/// What is told of a compilation; also streamed, as it happens, to the log.
+fn explain(graph: &Graph, compiled: &pass::Compiled) -> Explained {
+    let plan = compiled.plan.plan();
+    let notes: Vec<String> = compiled.notes.iter().map(|n| n.to_string()).collect();
+    for n in &notes {
+        tracing::debug!(target: "stepgraph::pass", "{n}");
+    }
+    let lines = |step: &crate::plan::Step| {
+        let lines: Vec<String> = step.locs.iter().map(|l| l.to_string()).collect();
+        format!("{} ({})", step.label, lines.join(", "))
+    };
+    let bytes = plan.steps.iter().flat_map(|s| &s.args).map(|&slot| plan.slots[slot as usize].bytes as u64).sum();
+    Explained { ops: graph.len() - graph.inputs().len(), steps: plan.steps.iter().map(lines).collect(), notes, bytes }
+}
+
+fn write_dump(dir: &std::path::Path, name: &str, parts: &[(&str, String)]) -> Result<()> {
     for (ending, text) in parts {
-        let path = dir.join(format!("step{stamp}_{name}.{ending}"));
+        let path = dir.join(format!("{name}.{ending}"));
         let io = |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
         std::fs::create_dir_all(dir).map_err(io)?;
         std::fs::write(&path, text).map_err(io)?;
     }
     Ok(())
 }
-

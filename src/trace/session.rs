@@ -19,6 +19,7 @@ use crate::tensor::tape::{GradTable, Gradients};
 use crate::tensor::{At, Device, Rng, Tensor, Var, eager};
 use crate::trace::freeze::CallRecord;
 use crate::trace::stats::{Last, Stats};
+use crate::trace::storm::Storm;
 use crate::trace::tree::{Def, Event, PathId, Tree, ValId};
 
 /// What happens to the closure's ops.
@@ -28,6 +29,8 @@ pub(crate) enum Mode {
     Shadow,
     /// They run eagerly and are written down.
     Record,
+    /// They run eagerly, as without a step: the paths of late did not repeat.
+    Eager,
 }
 
 /// A `Var` of the call.
@@ -47,8 +50,13 @@ pub(crate) struct Session {
     /// The step's identity, on the handles it promised.
     pub stamp: u64,
     pub options: pass::Options,
+    /// Paths and plans kept at most.
+    pub plan_cache: usize,
     pub device: Option<Device>,
     pub stats: Stats,
+    pub storm: Storm,
+    /// Plans in the tree.
+    pub plans: usize,
 
     // Of the open call.
     pub mode: Mode,
@@ -71,6 +79,8 @@ pub(crate) struct Session {
     /// Draws of the call: (parameter of the counter, stream).
     pub draws: Vec<(u32, Rng)>,
     pub pending_draw: Option<Rng>,
+    /// The `backward` events of the call: path and position.
+    pub backwards: Vec<(PathId, u32)>,
     /// An index was out of range: told at the segment's end.
     pub flagged: Option<Error>,
     pub last: Last,
@@ -83,13 +93,16 @@ pub(crate) struct Session {
 static NEXT_STAMP: AtomicU64 = AtomicU64::new(1);
 
 impl Session {
-    pub fn new(options: pass::Options) -> Session {
+    pub fn new(options: pass::Options, plan_cache: usize) -> Session {
         Session {
             tree: Tree::new(),
             stamp: NEXT_STAMP.fetch_add(1, Relaxed),
             options,
+            plan_cache,
             device: None,
             stats: Stats::default(),
+            storm: Storm::default(),
+            plans: 0,
             mode: Mode::Record,
             path: 0,
             cursor: 0,
@@ -104,6 +117,7 @@ impl Session {
             seg_base: 0,
             draws: Vec::new(),
             pending_draw: None,
+            backwards: Vec::new(),
             flagged: None,
             last: Last::default(),
             records: [None, None],
@@ -120,7 +134,10 @@ impl Session {
         self.seg_base = 0;
         self.last = Last::default();
         self.stats.calls += 1;
-        if fresh {
+        if self.storm.active() {
+            self.mode = Mode::Eager;
+            self.stats.eager += 1;
+        } else if fresh {
             self.stats.recorded += 1;
         }
     }
@@ -130,17 +147,38 @@ impl Session {
         let result = match self.mode {
             Mode::Shadow => self.close_shadow(),
             Mode::Record => self.close_record(),
+            Mode::Eager => {
+                if self.storm.eager_ended() {
+                    tracing::info!(target: "stepgraph::trace", "a path was met again: tracing goes on");
+                }
+                self.records = [None, None];
+                return Ok(());
+            }
         };
         self.settle_gradients();
         if result.is_ok() {
             self.remember();
         }
+        if let Some(calls) = self.storm.ended(self.mode == Mode::Record) {
+            let loc = self.stats.divergences.entries.last().map_or(Loc::NONE, |e| e.0);
+            self.stats.storms.add(loc, || {
+                format!(
+                    "paths do not repeat: most of the last calls were new ones, they part here; running eagerly for {calls} calls. Give tensors that change shape a few fixed shapes, or take what varies out of the step"
+                )
+            });
+            tracing::warn!(target: "stepgraph::trace", at = %loc, calls, "paths do not repeat: running eagerly");
+        }
+        self.evict();
         self.reset();
         result
     }
 
     /// Ends a call whose closure panicked: effects so far are kept, as eager code would have it.
     pub fn abort(&mut self) {
+        if self.mode == Mode::Eager {
+            self.storm.eager_ended();
+            return;
+        }
         let result = if self.mode == Mode::Shadow { self.catch_up() } else { Ok(()) };
         if let Err(e) = result.and_then(|()| self.commit_writes()) {
             tracing::error!("closing a step after a panic: {e}");
@@ -151,9 +189,8 @@ impl Session {
 
     /// Fills the tables of `Gradients` that outlive the call.
     fn settle_gradients(&self) {
-        for ordinal in 0..self.ordinal() {
-            let e = self.event(ordinal);
-            let Some(x) = &e.extra else { continue };
+        for &(path, at) in &self.backwards {
+            let Some(x) = &self.tree.paths[path as usize].events[at as usize].extra else { continue };
             let Some(table) = x.table.as_ref().filter(|t| Arc::strong_count(t) > 1) else { continue };
             let entries = x
                 .grads
@@ -170,6 +207,7 @@ impl Session {
         let mut trail = std::mem::take(&mut self.trail);
         trail.push((self.path, self.tree.paths[self.path as usize].events.len() as u32));
         for &(path, upto) in &trail {
+            self.tree.paths[path as usize].used = self.stats.calls;
             for e in &mut self.tree.paths[path as usize].events[..upto as usize] {
                 if let Some(t) = &mut e.template
                     && t.0.state.get().is_some()
@@ -195,6 +233,7 @@ impl Session {
         self.ids.clear();
         self.draws.clear();
         self.launched.clear();
+        self.backwards.clear();
         self.pending_draw = None;
         self.flagged = None;
         self.stats.last = self.last;
@@ -300,6 +339,10 @@ impl Recorder for Session {
             }
             return self.shadow_op_slow(op, operands, device, at);
         }
+        if self.mode == Mode::Eager {
+            self.storm.op(op, operands.iter().map(|t| t.ty()));
+            return eager::op(op, operands, device, Loc::resolve(at));
+        }
         if !self.on_device(device) {
             return self.foreign_op(op, operands, device, at);
         }
@@ -310,6 +353,10 @@ impl Recorder for Session {
         let result = match self.mode {
             Mode::Shadow => self.shadow_get(var, at),
             Mode::Record => self.record_get(var, at),
+            Mode::Eager => {
+                self.storm.event(1, var.ty());
+                Ok(var.load())
+            }
         };
         result.unwrap_or_else(|e| {
             // `get` cannot fail: the handle carries the error to whoever uses it.
@@ -325,6 +372,10 @@ impl Recorder for Session {
         match self.mode {
             Mode::Shadow => self.shadow_set(var, value, at),
             Mode::Record => self.record_set(var, value, at),
+            Mode::Eager => {
+                self.storm.event(2, var.ty());
+                var.store(value).map_err(|e| e.at(Loc::resolve(at)))
+            }
         }
     }
 
@@ -332,6 +383,7 @@ impl Recorder for Session {
         match self.mode {
             Mode::Shadow => self.shadow_read(t, at),
             Mode::Record => self.record_read(t, at),
+            Mode::Eager => Ok(()),
         }
     }
 
@@ -340,6 +392,7 @@ impl Recorder for Session {
         match self.mode {
             Mode::Shadow => self.shadow_backward(loss, at),
             Mode::Record => self.record_backward(loss, at),
+            Mode::Eager => crate::tensor::tape::eager_backward(loss),
         }
     }
 

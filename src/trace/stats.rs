@@ -15,6 +15,10 @@ pub(crate) struct Stats {
     pub recorded: u64,
     /// Calls that only replayed.
     pub replayed: u64,
+    /// Calls that ran plain eager, since paths did not repeat.
+    pub eager: u64,
+    /// Plans and paths that went to make room.
+    pub evicted: u64,
     pub launches: u64,
     /// Events answered without running anything.
     pub shadowed: u64,
@@ -24,6 +28,7 @@ pub(crate) struct Stats {
     pub reads: Notes,
     pub kept: Notes,
     pub copies: Notes,
+    pub storms: Notes,
     /// Of the last call.
     pub last: Last,
 }
@@ -37,6 +42,8 @@ pub(crate) struct Last {
     pub kernels: u32,
     pub in_place: u32,
     pub arena_bytes: usize,
+    /// Read and written by the kernels of its launches.
+    pub bytes: u64,
 }
 
 /// A bounded list of notes, the same line and text counted together.

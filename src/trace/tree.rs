@@ -78,7 +78,7 @@ pub(crate) enum Def {
     /// The result of the op event at this ordinal.
     Made { event: u32 },
     /// A `Var` read after it was set in the step: value `of`, as a new leaf.
-    Leaf { event: u32, of: ValId, var: u32 },
+    Leaf { event: u32, of: ValId },
 }
 
 /// What is guarded of a `Var` at first touch.
@@ -104,18 +104,62 @@ pub(crate) struct Path {
     pub vars: Vec<VarGuard>,
     /// (position of the event they replace, branch).
     pub children: Vec<(u32, PathId)>,
+    /// The call that last took it.
+    pub used: u64,
 }
 
 /// All that a step has seen.
 #[derive(Default)]
 pub(crate) struct Tree {
     pub paths: Vec<Path>,
+    /// Places of paths that were dropped.
+    free: Vec<PathId>,
     /// Grows with every new path.
     pub generation: u64,
 }
 
 impl Tree {
     pub fn new() -> Tree {
-        Tree { paths: vec![Path::default()], generation: 0 }
+        Tree { paths: vec![Path::default()], free: Vec::new(), generation: 0 }
+    }
+
+    /// Adds a branch of `parent` at its event `at`.
+    pub fn add(&mut self, parent: PathId, at: u32, path: Path) -> PathId {
+        self.generation += 1;
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.paths[id as usize] = path;
+                id
+            }
+            None => {
+                self.paths.push(path);
+                self.paths.len() as u32 - 1
+            }
+        };
+        self.paths[parent as usize].children.push((at, id));
+        id
+    }
+
+    /// Paths there are.
+    pub fn len(&self) -> usize {
+        self.paths.len() - self.free.len()
+    }
+
+    /// Drops a path without branches, its plans with it. The root stays.
+    pub fn remove(&mut self, id: PathId) {
+        let Some(parent) = self.paths[id as usize].parent else { return };
+        self.paths[parent as usize].children.retain(|c| c.1 != id);
+        self.paths[id as usize] = Path { used: u64::MAX, ..Path::default() };
+        self.free.push(id);
+    }
+
+    /// The path without branches that was not taken for the longest time, `kept` aside.
+    pub fn oldest_leaf(&self, kept: PathId) -> Option<PathId> {
+        (1..self.paths.len() as u32)
+            .filter(|&id| {
+                let p = &self.paths[id as usize];
+                id != kept && p.parent.is_some() && p.children.is_empty()
+            })
+            .min_by_key(|&id| self.paths[id as usize].used)
     }
 }

@@ -22,7 +22,8 @@ pub struct Case {
 impl Case {
     /// Whether `run` gives the reference evaluator's bits.
     pub fn check(&self, run: &Run<'_>) -> Result<(), String> {
-        let want = interp::run(&self.graph, &self.inputs, &self.params, Precision::Exact).map_err(|e| format!("reference: {e}"))?;
+        let want = interp::run(&self.graph, &self.inputs, &self.params, Precision::Exact)
+            .map_err(|e| format!("reference: {e}"))?;
         let got = run(&self.graph, &self.inputs, &self.params).map_err(|e| e.to_string())?;
         if got.len() != want.len() {
             return Err(format!("{} outputs, expected {}", got.len(), want.len()));
@@ -274,5 +275,66 @@ pub fn cases() -> impl Iterator<Item = Case> {
             }
         }
         out
+    })
+}
+
+/// Graphs large enough that kernels are split over threads.
+pub fn large() -> impl Iterator<Item = Case> {
+    let texts = [
+        // A pointwise chain, its sums by rows, by columns and over all.
+        "graph @chain(%x: f32[600,500], %y: f32[500]) {
+          %0: f32[600,500] = mul %x, %y
+          %1: f32[600,500] = tanh %0
+          %2: f32[600,500] = exp %1
+          %3: f32[600] = sum(axes=[1]) %2
+          %4: f32[500] = sum(axes=[0]) %2
+          %5: f32[] = sum(axes=[0,1]) %1
+          %6: f32[500] = max(axes=[0]) %1
+          return %2, %3, %4, %5, %6
+        }",
+        // Softmax of rows.
+        "graph @softmax(%x: f32[300,1000]) {
+          %0: f32[300,1] = max(axes=[1], keepdim=true) %x
+          %1: f32[300,1000] = sub %x, %0
+          %2: f32[300,1000] = exp %1
+          %3: f32[300,1] = sum(axes=[1], keepdim=true) %2
+          %4: f32[300,1000] = div %2, %3
+          return %4
+        }",
+        // Products with transposed and batched operands.
+        "graph @products(%a: f32[130,700], %b: f32[90,700], %c: f32[3,90,70]) {
+          %0: f32[700,90] = permute(order=[1,0]) %b
+          %1: f32[130,90] = matmul %a, %0
+          %2: f32[3,130,70] = matmul %1, %c
+          %3: f32[130] = sum(axes=[0,2]) %2
+          return %1, %2, %3
+        }",
+        // Long rows, few of them; a long vector.
+        "graph @long(%x: f32[3,100003], %u: f32[400000]) {
+          %0: f32[3] = sum(axes=[1]) %x
+          %1: f32[100003] = sum(axes=[0]) %x
+          %2: f32[] = sum(axes=[0]) %u
+          %3: f32[] = min(axes=[0]) %u
+          %4: f32[400000] = relu %u
+          return %0, %1, %2, %3, %4
+        }",
+        // Draws and a mask.
+        "graph @dropout(%x: f32[512,300]) params($0: i64, $1: i64, $2: f32) {
+          %0: f32[512,300] = uniform(shape=[512,300], seed=$0, counter=$1)
+          %1: bool[512,300] = lt(scalar1=$2) %0
+          %2: f32[512,300] = select(scalar2=0.0:f32) %1, %x
+          return %2
+        }",
+    ];
+    texts.into_iter().map(|text| {
+        let graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let mut random = Random(5);
+        let fill = |i: &stepgraph::ir::Input| {
+            let ty = graph.node(i.node).ty;
+            stepgraph::op::samples::Operand { ty, values: Values::Range(-2.0, 2.0) }.fill(&mut random)
+        };
+        let inputs = graph.inputs().iter().map(fill).collect();
+        let params = if graph.params().is_empty() { vec![] } else { vec![42, 1 << 35, 0.8f32.to_bits() as u64] };
+        Case { graph, inputs, params }
     })
 }

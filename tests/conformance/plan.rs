@@ -112,8 +112,7 @@ fn library(call: &Library, operands: &[Vec<u8>], out: &mut Vec<u8>) {
     match call {
         Library::Matmul(m) => matmul(m, &f32s(&operands[0]), &f32s(&operands[1]), &mut result),
         Library::ScatterAdd(s) => {
-            let index: Vec<i64> =
-                operands[0].chunks(8).map(|c| i64::from_ne_bytes(c.try_into().unwrap())).collect();
+            let index: Vec<i64> = operands[0].chunks(8).map(|c| i64::from_ne_bytes(c.try_into().unwrap())).collect();
             scatter_add(s, &index, &f32s(&operands[1]), &mut result);
         }
     }
@@ -137,9 +136,9 @@ fn matmul(m: &Matmul, a: &[f32], b: &[f32], c: &mut [f32]) {
                 let x = a[(start[0] + i * m.a.row + l * m.a.col) as usize];
                 x.mul_add(b[(start[1] + l * m.b.row + j * m.b.col) as usize], sum)
             };
-            let slices = (0..m.k).step_by(MATMUL_SLICE).map(|s| {
-                (s..(s + MATMUL_SLICE).min(m.k)).fold(0.0, |sum, l| product(l as i64, sum))
-            });
+            let slices = (0..m.k)
+                .step_by(MATMUL_SLICE)
+                .map(|s| (s..(s + MATMUL_SLICE).min(m.k)).fold(0.0, |sum, l| product(l as i64, sum)));
             c[(start[2] + i * m.c.row + j * m.c.col) as usize] = slices.reduce(|x, y| x + y).unwrap_or(0.0);
         }
     }

@@ -245,7 +245,7 @@ fn both_dispatchers_do_the_same() {
         let plan = random_plan(&mut r);
         let log = Arc::new(Mutex::new(Vec::new()));
         let flags: Vec<u32> =
-            plan.steps.iter().map(|s| (script::may_flag(&s.kind) && r.below(2) == 0) as u32).collect();
+            plan.steps.iter().map(|s| (s.kind.may_flag() && r.below(2) == 0) as u32).collect();
         let calls = || {
             let call = |(number, &flag): (usize, &u32)| {
                 let (slots, params) = (plan.slots.len(), plan.params.len());
