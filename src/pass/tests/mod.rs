@@ -4,6 +4,7 @@ mod fusion;
 mod memory;
 mod random;
 mod run;
+mod training;
 
 use crate::base::{DType, Layout, Loc, Scalar, Shape, Type};
 use crate::ir::{Graph, InputKind, NodeId};
