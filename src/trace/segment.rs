@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::backend::{Buffer, Executable, InputBinding, Launch};
+use crate::backend::{Buffer, Executable, InputBinding, Launch, LaunchResult};
 use crate::base::{Error, ErrorKind, Layout, Result};
 use crate::ir::{Graph, InputKind, NodeId};
 use crate::pass;
@@ -27,6 +27,8 @@ pub(crate) struct SegmentPlan {
     pub writes: Vec<(u32, u32)>,
     pub inputs: Vec<PlanInput>,
     pub targets: Vec<PlanOutput>,
+    /// Those of `targets`, to share.
+    pub layouts: Vec<Arc<Layout>>,
     /// Nothing survives and nothing is written: no launch.
     pub executable: Option<Arc<dyn Executable>>,
     /// Host scalars it reads: the first so many of the call.
@@ -212,7 +214,7 @@ impl Session {
             Source::Held(_) => true,
             Source::Event(e) => {
                 let state = self.event(e).template.as_ref().and_then(|t| t.0.state.get());
-                matches!(state, Some(Ok(r)) if r.layout == i.layout)
+                matches!(state, Some(Ok(r)) if *r.layout == i.layout)
             }
         })
     }
@@ -311,8 +313,8 @@ impl Session {
         let nothing = graph.outputs().is_empty();
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
-            let (targets, executable, compiled) = (Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
+            let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
+            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
@@ -328,6 +330,7 @@ impl Session {
             outputs,
             writes,
             inputs,
+            layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
             executable: Some(executable),
             params,
@@ -342,6 +345,7 @@ impl Session {
         if plan.executable.is_none() {
             return Ok(());
         }
+        let mut ready = std::mem::take(&mut self.ready);
         let mut sources: SmallVec<[&Tensor; 32]> = SmallVec::new();
         for i in &plan.inputs {
             sources.push(match i.source {
@@ -349,19 +353,26 @@ impl Session {
                 Source::Event(e) => self.event(e).template.as_ref().ok_or_else(no_template)?,
             });
         }
-        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2)?;
+        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2, &mut ready);
         drop(sources);
+        self.set_outputs(plan, &mut ready)?;
+        self.ready = ready;
+        let outcome = outcome?;
         self.last.launches += 1;
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
         self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
-        for (&v, ready) in plan.outputs.iter().zip(outcome.outputs) {
-            let _ = self.handle(v)?.0.state.set(Ok(ready));
-        }
         if outcome.index_flag {
             return Err(self.index_flag_error());
+        }
+        Ok(())
+    }
+
+    fn set_outputs(&self, plan: &SegmentPlan, ready: &mut Vec<Ready>) -> Result<()> {
+        for (&v, ready) in plan.outputs.iter().zip(ready.drain(..)) {
+            let _ = self.handle(v)?.0.state.set(Ok(ready));
         }
         Ok(())
     }
@@ -419,15 +430,9 @@ fn no_template() -> Error {
     Error::bug("trace", "an input of a segment has no handle")
 }
 
-/// What a launch gave.
-pub(crate) struct Outcome {
-    /// One per value the plan makes ready.
-    pub outputs: Vec<Ready>,
-    pub index_flag: bool,
-    pub in_place: u32,
-}
 
-/// Launches `plan` with its inputs, its written `Var`s (in the order of `plan.writes`) locked in id order.
+/// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `outputs` gets one
+/// value per value the plan makes ready.
 ///
 /// `own_handles`: how many handles of a `Var`'s old value belong to the `Var` and the launcher. With no more
 /// than those, and no other holder of the buffer, the plan may overwrite it.
@@ -437,18 +442,22 @@ pub(crate) fn launch_plan(
     vars: &[&crate::tensor::Var],
     params: &[u64],
     own_handles: usize,
-) -> Result<Outcome> {
+    outputs: &mut Vec<Ready>,
+) -> Result<LaunchResult> {
     let Some(executable) = &plan.executable else {
-        return Ok(Outcome { outputs: Vec::new(), index_flag: false, in_place: 0 });
+        return Ok(LaunchResult::default());
     };
     // Locks are taken in id order, whoever launches; nearly always that is the order of the writes.
-    let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
-    if !vars.is_sorted_by_key(|v| v.id()) {
+    let mut guards: SmallVec<[Option<_>; 16]> = SmallVec::new();
+    if vars.is_sorted_by_key(|v| v.id()) {
+        guards.extend(vars.iter().map(|v| Some(v.lock())));
+    } else {
+        let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
         order.sort_by_key(|&i| vars[i].id());
-    }
-    let mut guards: SmallVec<[Option<_>; 16]> = vars.iter().map(|_| None).collect();
-    for &i in &order {
-        guards[i] = Some(vars[i].lock());
+        guards.extend(vars.iter().map(|_| None));
+        for i in order {
+            guards[i] = Some(vars[i].lock());
+        }
     }
     let mut bindings: SmallVec<[InputBinding<'_>; 32]> = SmallVec::new();
     for (t, i) in sources.iter().zip(&plan.inputs) {
@@ -476,9 +485,11 @@ pub(crate) fn launch_plan(
             OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
         };
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
-        Ok(Ready { buffer, layout: target.layout })
+        Ok(Ready { buffer, layout: plan.layouts[k].clone() })
     };
-    let outputs = (0..plan.outputs.len()).map(ready).collect::<Result<Vec<_>>>()?;
+    for k in 0..plan.outputs.len() {
+        outputs.push(ready(k)?);
+    }
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
     if !result.index_flag {
         for (k, &(_, position)) in plan.writes.iter().enumerate() {
@@ -490,7 +501,7 @@ pub(crate) fn launch_plan(
         }
     }
     drop(guards);
-    Ok(Outcome { outputs, index_flag: result.index_flag, in_place: result.in_place })
+    Ok(result)
 }
 
 /// Builds the graph of a segment.
@@ -518,7 +529,7 @@ impl Builder<'_> {
             Def::Made { event } | Def::Leaf { event, .. } => Source::Event(event),
         };
         let t = self.session.handle(v)?;
-        let layout = t.ready_state()?.layout;
+        let layout = *t.ready_state()?.layout;
         let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
         self.inputs.push(PlanInput { value: v, source, layout, donor: None });
         self.nodes.insert(v, node);
