@@ -85,10 +85,17 @@ impl Session {
     pub fn freeze(&self) -> Result<Frozen> {
         let refuse = |detail: String| Error::new(ErrorKind::Freeze { detail });
         let (Some(a), Some(b)) = (&self.records[0], &self.records[1]) else {
-            return Err(refuse("call the step at least three times first: one records, one compiles, one more must repeat it".into()));
+            return Err(refuse(
+                "call the step at least three times first: one records, one compiles, one more must repeat it".into(),
+            ));
         };
         if !a.replayed || !b.replayed {
-            let why = self.stats.divergences.entries.last().map(|(loc, text, _)| format!(" (last divergence at {loc}: {text})"));
+            let why = self
+                .stats
+                .divergences
+                .entries
+                .last()
+                .map(|(loc, text, _)| format!(" (last divergence at {loc}: {text})"));
             return Err(refuse(format!(
                 "the last two calls must both be replays; call the step again{}",
                 why.unwrap_or_default()
@@ -121,7 +128,9 @@ impl Session {
             let draw = b.draws.iter().any(|d| d.0 as usize == k);
             if x != y && !draw {
                 let at = self.param_loc(b.path, k as u32);
-                return Err(refuse(format!("the host number at {at} changed between the last two calls; a frozen step would keep it")));
+                return Err(refuse(format!(
+                    "the host number at {at} changed between the last two calls; a frozen step would keep it"
+                )));
             }
         }
         let positions = b.survivors.iter().filter_map(|v| plan.outputs.iter().position(|o| o == v)).collect();
@@ -183,9 +192,8 @@ impl Session {
         let mut at = Some(path);
         while let Some(p) = at {
             let known = &self.tree.paths[p as usize];
-            let takes = |op: &Op| {
-                op.rules().scalars().iter().any(|s| s.origin == crate::base::scalar::Origin::Param(k))
-            };
+            let takes =
+                |op: &Op| op.rules().scalars().iter().any(|s| s.origin == crate::base::scalar::Origin::Param(k));
             if let Some(e) = known.events.iter().find(|e| !e.inner && takes(&e.op)) {
                 return e.loc;
             }
@@ -268,8 +276,7 @@ impl Frozen {
             _ => None,
         };
         let sources: SmallVec<[&Tensor; 32]> = values.iter().collect();
-        let vars: SmallVec<[&Var; 16]> =
-            self.plan.writes.iter().map(|w| &self.vars[w.0 as usize]).collect();
+        let vars: SmallVec<[&Var; 16]> = self.plan.writes.iter().map(|w| &self.vars[w.0 as usize]).collect();
         let mut ready = std::mem::take(&mut self.ready);
         let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut ready)?;
         if outcome.index_flag {

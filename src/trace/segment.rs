@@ -221,7 +221,14 @@ impl Session {
         })
     }
 
-    fn compile(&mut self, path: u32, at: usize, end: u32, mut outputs: Vec<ValId>, last: bool) -> Result<Arc<SegmentPlan>> {
+    fn compile(
+        &mut self,
+        path: u32,
+        at: usize,
+        end: u32,
+        mut outputs: Vec<ValId>,
+        last: bool,
+    ) -> Result<Arc<SegmentPlan>> {
         let begun = Instant::now();
         let known = self.tree.paths[path as usize].events[at].extra.as_ref().map_or(0, |x| x.plans.len());
         if known > 0 {
@@ -265,7 +272,15 @@ impl Session {
         extra.map(|x| x.plans.iter().flat_map(|p| p.outputs.iter().copied()).collect()).unwrap_or_default()
     }
 
-    fn build(&mut self, path: u32, at: usize, end: u32, outputs: Vec<ValId>, last: bool, begun: Instant) -> Result<SegmentPlan> {
+    fn build(
+        &mut self,
+        path: u32,
+        at: usize,
+        end: u32,
+        outputs: Vec<ValId>,
+        last: bool,
+        begun: Instant,
+    ) -> Result<SegmentPlan> {
         let dirty: Vec<(u32, ValId)> = self
             .vars
             .iter()
@@ -273,7 +288,12 @@ impl Session {
             .filter(|(_, b)| b.dirty)
             .filter_map(|(slot, b)| Some((slot as u32, b.written?)))
             .collect();
-        let mut b = Builder { session: self, graph: Graph::new(format!("path{path}_{at}")), nodes: FxHashMap::default(), inputs: Vec::new() };
+        let mut b = Builder {
+            session: self,
+            graph: Graph::new(format!("path{path}_{at}")),
+            nodes: FxHashMap::default(),
+            inputs: Vec::new(),
+        };
         for dtype in b.session.param_dtypes() {
             b.graph.param(dtype);
         }
@@ -317,7 +337,19 @@ impl Session {
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
             let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, written, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
+            return Ok(SegmentPlan {
+                outputs,
+                writes,
+                written,
+                inputs: Vec::new(),
+                targets,
+                layouts,
+                executable,
+                params,
+                compile_time,
+                compiled,
+                used: AtomicU64::new(0),
+            });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
@@ -326,7 +358,8 @@ impl Session {
         let explained = explain(&graph, &compiled);
         let executable = device.backend().compile(compiled.plan)?;
         if let (Some(dir), Some([before, after, plan])) = (dump, texts) {
-            let parts = [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
+            let parts =
+                [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
             write_dump(&dir, &format!("step{}_{}", self.stamp, graph.name), &parts)?;
         }
         Ok(SegmentPlan {
@@ -433,7 +466,6 @@ fn plans_of(e: &crate::trace::tree::Event) -> usize {
 fn no_template() -> Error {
     Error::bug("trace", "an input of a segment has no handle")
 }
-
 
 /// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `outputs` gets one
 /// value per value the plan makes ready.
@@ -574,7 +606,8 @@ fn explain(graph: &Graph, compiled: &pass::Compiled) -> Explained {
 fn write_dump(dir: &std::path::Path, name: &str, parts: &[(&str, String)]) -> Result<()> {
     for (ending, text) in parts {
         let path = dir.join(format!("{name}.{ending}"));
-        let io = |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
+        let io =
+            |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
         std::fs::create_dir_all(dir).map_err(io)?;
         std::fs::write(&path, text).map_err(io)?;
     }

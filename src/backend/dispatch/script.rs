@@ -241,7 +241,6 @@ fn describe(dtype: crate::base::DType, layout: &Layout) -> String {
     text
 }
 
-
 /// The parameters that move an access, with the largest value that all steps allow.
 fn bounds(plan: &Plan) -> Vec<(u32, u64)> {
     let mut max = vec![u64::MAX; plan.params.len()];

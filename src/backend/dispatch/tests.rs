@@ -244,8 +244,7 @@ fn both_dispatchers_do_the_same() {
     for _ in 0..150 {
         let plan = random_plan(&mut r);
         let log = Arc::new(Mutex::new(Vec::new()));
-        let flags: Vec<u32> =
-            plan.steps.iter().map(|s| (s.kind.may_flag() && r.below(2) == 0) as u32).collect();
+        let flags: Vec<u32> = plan.steps.iter().map(|s| (s.kind.may_flag() && r.below(2) == 0) as u32).collect();
         let calls = || {
             let call = |(number, &flag): (usize, &u32)| {
                 let (slots, params) = (plan.slots.len(), plan.params.len());
