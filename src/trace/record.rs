@@ -117,23 +117,18 @@ impl Session {
         op.rules().with_scalars(&scalars)
     }
 
-    fn slot_or_bind(&mut self, v: &Var) -> Result<u32> {
+    fn slot_or_bind(&mut self, v: &Var) -> u32 {
         if let Some(slot) = self.slot(v) {
-            return Ok(slot);
-        }
-        let own = self.device.get_or_insert_with(|| v.device().clone());
-        if own != v.device() {
-            let (left, right) = (own.name().to_string(), v.device().name().to_string());
-            return Err(Error::new(ErrorKind::Device { op: "Var", left, right }));
+            return slot;
         }
         let guard = VarGuard { ty: v.ty(), trainable: v.is_trainable() };
         self.tree.paths[self.path as usize].vars.push(guard);
-        Ok(self.bind_var(v))
+        self.bind_var(v)
     }
 
     pub fn record_get(&mut self, v: &Var, at: At) -> Result<Tensor> {
         let loc = Loc::resolve(at);
-        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v);
         let binding = &self.vars[slot as usize];
         if let Some(value) = binding.current {
             return self.handle(value).cloned();
@@ -167,7 +162,7 @@ impl Session {
     pub fn record_set(&mut self, v: &Var, value: &Tensor, at: At) -> Result<()> {
         let loc = Loc::resolve(at);
         value.ready_state().map_err(|e| e.at(loc))?;
-        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v);
         let id = self.id_of(value).map_err(|e| e.at(loc))?;
         self.push(Event { var: slot, operands: smallvec![id], ..blank(Kind::VarSet, loc) });
         let b = &mut self.vars[slot as usize];

@@ -353,6 +353,9 @@ impl Recorder for Session {
     }
 
     fn var_get(&mut self, var: &Var, at: At) -> Tensor {
+        if self.mode != Mode::Eager && !self.on_device(var.device()) {
+            return var.load();
+        }
         let result = match self.mode {
             Mode::Shadow => self.shadow_get(var, at),
             Mode::Record => self.record_get(var, at),
@@ -372,6 +375,9 @@ impl Recorder for Session {
 
     fn var_set(&mut self, var: &Var, value: &Tensor, at: At) -> Result<()> {
         value.check_owner(self.stamp).map_err(|e| e.at(Loc::resolve(at)))?;
+        if self.mode != Mode::Eager && !self.on_device(var.device()) {
+            return var.store(value).map_err(|e| e.at(Loc::resolve(at)));
+        }
         match self.mode {
             Mode::Shadow => self.shadow_set(var, value, at),
             Mode::Record => self.record_set(var, value, at),
