@@ -27,6 +27,8 @@ pub(crate) struct SegmentPlan {
     pub writes: Vec<(u32, u32)>,
     /// The values written, in the order of `writes`.
     pub written: Vec<ValId>,
+    /// The input with the old value, per write.
+    pub donors: Vec<Option<u32>>,
     pub inputs: Vec<PlanInput>,
     pub targets: Vec<PlanOutput>,
     /// Those of `targets`, to share.
@@ -58,7 +60,7 @@ pub(crate) struct PlanInput {
     pub value: ValId,
     pub source: Source,
     pub layout: Layout,
-    /// The `Var` slot whose old value it is, when the plan may overwrite it.
+    /// The write (position in `writes`) of the `Var` whose old value it is, when the plan may overwrite it.
     pub donor: Option<u32>,
 }
 
@@ -323,12 +325,18 @@ impl Session {
             writes.push((slot, position));
             b.graph.output(node);
         }
+        let slots: FxHashMap<u32, u32> = writes.iter().enumerate().map(|(k, w): (usize, &(u32, u32))| (w.0, k as u32)).collect();
+        let mut donors = vec![None; writes.len()];
         // Only a call's last segment may overwrite a `Var`'s buffer in place.
         for i in 0..b.inputs.len() {
             if let Def::Snapshot { var, .. } = b.session.def(b.inputs[i].value) {
-                let written_by = writes.iter().find(|w| w.0 == var && last).map(|w| w.1);
+                let write = slots.get(&var).copied().filter(|_| last);
+                let written_by = write.map(|k| writes[k as usize].1);
                 b.graph.set_input_kind(i, InputKind::Var { written_by })?;
-                b.inputs[i].donor = written_by.map(|_| var);
+                b.inputs[i].donor = write;
+                if let Some(k) = write {
+                    donors[k as usize] = Some(i as u32);
+                }
             }
         }
         let (graph, inputs) = (b.graph, b.inputs);
@@ -341,6 +349,7 @@ impl Session {
                 outputs,
                 writes,
                 written,
+                donors,
                 inputs: Vec::new(),
                 targets,
                 layouts,
@@ -366,6 +375,7 @@ impl Session {
             outputs,
             writes,
             written,
+            donors,
             inputs,
             layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
@@ -498,13 +508,8 @@ pub(crate) fn launch_plan(
     let mut bindings: SmallVec<[InputBinding<'_>; 32]> = SmallVec::new();
     for (t, i) in sources.iter().zip(&plan.inputs) {
         let ready = t.ready_state()?;
-        let exclusive = i.donor.is_some_and(|slot| {
-            let held_by_var = plan
-                .writes
-                .iter()
-                .position(|w| w.0 == slot)
-                .and_then(|k| guards[k].as_ref())
-                .is_some_and(|g| g.same(t));
+        let exclusive = i.donor.is_some_and(|write| {
+            let held_by_var = guards[write as usize].as_ref().is_some_and(|g| g.same(t));
             held_by_var && Arc::strong_count(&t.0) == own_handles && Arc::strong_count(&ready.buffer) == 1
         });
         bindings.push(InputBinding { buffer: &ready.buffer, layout: &ready.layout, dtype: t.dtype(), exclusive });
@@ -529,6 +534,12 @@ pub(crate) fn launch_plan(
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
     if !result.index_flag {
         for (k, &(_, position)) in plan.writes.iter().enumerate() {
+            // Written in place, and nobody else can see the handle: it stands for the new value now.
+            let own = plan.donors[k].and_then(|i| bindings.get(i as usize)).filter(|b| b.exclusive);
+            let written = buffers.get(position as usize).and_then(|b| b.as_ref());
+            if own.zip(written).is_some_and(|(b, w)| Arc::ptr_eq(b.buffer, w)) {
+                continue;
+            }
             let value = ready(position as usize)?;
             if let Some(guard) = &mut guards[k] {
                 let new = var::leaf_of(vars[k], value, guard.0.made);
