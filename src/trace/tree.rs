@@ -71,10 +71,10 @@ pub(crate) struct Extra {
 /// How a value of a path comes to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Def {
-    /// A tensor from outside, bound at first touch: guarded by type, layout and tape flag.
+    /// A tensor from outside, bound at first touch: guarded by type, strides and tape flag.
     External { ty: Type, layout: Layout, taped: bool, held: u32 },
-    /// The value a `Var` had when it was first read.
-    Snapshot { var: u32, held: u32 },
+    /// The value a `Var` had when it was first read: guarded by layout, besides what is guarded of the `Var`.
+    Snapshot { var: u32, layout: Layout, held: u32 },
     /// The result of the op event at this ordinal.
     Made { event: u32 },
     /// A `Var` read after it was set in the step: value `of`, as a new leaf.
