@@ -53,7 +53,7 @@ impl Session {
         if let Some(&v) = self.ids.get(&t.addr()) {
             return Ok(v);
         }
-        let layout = *t.ready_state()?.layout;
+        let layout = t.ready_state()?.layout.from_start();
         let held = self.held.len() as u32;
         let v = self.define(Def::External { ty: t.ty(), layout, taped: is_taped(t), held }, t.addr());
         self.bound.insert(t.addr());
@@ -107,25 +107,22 @@ impl Session {
         op.rules().with_scalars(&scalars)
     }
 
-    fn slot_or_bind(&mut self, v: &Var) -> Result<u32> {
+    fn slot_or_bind(&mut self, v: &Var) -> u32 {
         if let Some(slot) = self.slot(v) {
-            return Ok(slot);
-        }
-        let own = self.device.get_or_insert_with(|| v.device().clone());
-        if own != v.device() {
-            let (left, right) = (own.name().to_string(), v.device().name().to_string());
-            return Err(Error::new(ErrorKind::Device { op: "Var", left, right }));
+            return slot;
         }
         let guard = VarGuard { ty: v.ty(), trainable: v.is_trainable() };
         self.tree.paths[self.path as usize].vars.push(guard);
-        Ok(self.bind_var(v))
+        self.bind_var(v)
     }
 
     pub fn record_get(&mut self, v: &Var, at: At) -> Result<Tensor> {
         let loc = Loc::resolve(at);
-        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v);
         let binding = &self.vars[slot as usize];
         if let Some(value) = binding.current {
+            // Only the `Var` knew it when the paths parted.
+            self.materialize(&[value]).map_err(|e| e.at(loc))?;
             return self.handle(value).cloned();
         }
         let event = self.ordinal();
@@ -138,12 +135,13 @@ impl Session {
             self.vars[slot as usize].current = Some(out);
             return Ok(t);
         }
-        let value = v.lock().clone();
+        let value = v.load();
+        let layout = value.ready_state()?.layout.from_start();
         let out = match self.ids.get(&value.addr()) {
             Some(&known) => known,
             None => {
                 let held = self.held.len() as u32;
-                let out = self.define(Def::Snapshot { var: slot, held }, value.addr());
+                let out = self.define(Def::Snapshot { var: slot, layout, held }, value.addr());
                 self.bound.insert(value.addr());
                 self.held.push(value.clone());
                 out
@@ -157,7 +155,7 @@ impl Session {
     pub fn record_set(&mut self, v: &Var, value: &Tensor, at: At) -> Result<()> {
         let loc = Loc::resolve(at);
         value.ready_state().map_err(|e| e.at(loc))?;
-        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v);
         let id = self.id_of(value).map_err(|e| e.at(loc))?;
         self.push(Event { var: slot, operands: smallvec![id], ..blank(Kind::VarSet, loc) });
         let b = &mut self.vars[slot as usize];
@@ -235,7 +233,7 @@ impl Session {
         };
         let (entries, leaves) = self.tape(self.ordinal());
         self.check_reach(&entries, &leaves, loss_id)?;
-        let head = self.cursor;
+        let (head, values) = (self.cursor, self.ptrs.len());
         self.backwards.push((self.path, head as u32));
         self.push(Event { operands: smallvec![loss_id], ..blank(Kind::Backward, loc) });
         let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
@@ -243,13 +241,32 @@ impl Session {
         let mut cx = Inner { session: self, device };
         let grads = tape::differentiate(&mut cx, &entries, Val(loss_id), &wanted);
         let by_var = grads.and_then(|g| tape::sum_by_var(&mut cx, &leaves, &g));
+        let by_var = match by_var {
+            Ok(by_var) => by_var,
+            Err(e) => {
+                // What fails leaves no event.
+                self.forget(head, values);
+                return Err(e);
+            }
+        };
         let inner = (self.cursor - head - 1) as u32;
         let path = self.path;
         let table = Arc::new(GradTable { stamp: self.stamp, event: (path, head as u32), entries: Default::default() });
         let event = &mut self.tree.paths[path as usize].events[head];
-        let grads = by_var.as_ref().map(|g| g.iter().map(|&(slot, v)| (slot, v.0)).collect()).unwrap_or_default();
+        let grads = by_var.iter().map(|&(slot, v)| (slot, v.0)).collect();
         event.extra = Some(Box::new(Extra { inner, grads, table: Some(table.clone()), ..Extra::default() }));
-        by_var.map(|_| Gradients(table))
+        Ok(Gradients(table))
+    }
+
+    /// Takes back a `backward` at position `head` of the present path, before which there were `values` values.
+    fn forget(&mut self, head: usize, values: usize) {
+        let path = &mut self.tree.paths[self.path as usize];
+        path.events.truncate(head);
+        path.defs.truncate(values - path.base_value as usize);
+        self.cursor = head;
+        self.ptrs.truncate(values);
+        self.ids.retain(|_, v| (*v as usize) < values);
+        self.backwards.pop();
     }
 
     /// The ops and the trainable leaves of the trace before event `end`: the trace is the tape.
@@ -258,7 +275,8 @@ impl Session {
         for ordinal in 0..end {
             let e = self.event(ordinal);
             match e.kind {
-                Kind::Op => entries.push(Entry {
+                // A gradient is a constant for another `backward`, as it is eagerly.
+                Kind::Op if !e.inner => entries.push(Entry {
                     op: e.op,
                     operands: e.operands.iter().map(|&v| Val(v)).collect(),
                     result: Val(e.out),
@@ -292,12 +310,13 @@ impl Session {
         Ok(())
     }
 
-    /// Refuses a loss without a trainable `Var` behind it, or with a value of an eager tape.
+    /// Refuses a loss without a trainable `Var` behind it, or with a value that has a tape or a `Var` outside the step.
     fn check_reach(&self, entries: &[Entry], leaves: &[(u32, Val)], loss: ValId) -> Result<()> {
         let mut reached = vec![false; self.ptrs.len()];
         reached[loss as usize] = true;
         for e in entries.iter().rev() {
-            if reached[e.result.0 as usize] {
+            let flows = e.op.carries_gradient() && self.handle(e.result.0).is_ok_and(|t| t.dtype().is_float());
+            if flows && reached[e.result.0 as usize] {
                 e.operands.iter().for_each(|o| reached[o.0 as usize] = true);
             }
         }
@@ -305,13 +324,7 @@ impl Session {
         for (v, _) in reached.iter().enumerate().filter(|&(v, &r)| r && !is_leaf(v)) {
             if let Def::External { taped: true, held, .. } = self.def(v as u32) {
                 let t = &self.held[held as usize];
-                if matches!(t.0.origin, Origin::Tape(_)) {
-                    let detail = format!(
-                        "it reaches the value made at {} outside the step, where the gradient would stop; compute it inside the closure or call `.detach()` on it",
-                        t.0.made
-                    );
-                    return Err(ErrorKind::Backward { detail }.into());
-                }
+                return Err(tape::outside(t));
             }
         }
         if !reached.iter().enumerate().any(|(v, &r)| r && is_leaf(v)) {
