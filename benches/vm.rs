@@ -233,10 +233,13 @@ fn main() {
     run("log", unary(n, math::log));
     run("erf", unary(n, math::erf));
     run("sigmoid", unary(n, math::sigmoid));
-    run("relu", unary(n, |b, x| {
-        let zero = b.f32(0.0);
-        b.max(x, zero)
-    }));
+    run(
+        "relu",
+        unary(n, |b, x| {
+            let zero = b.f32(0.0);
+            b.max(x, zero)
+        }),
+    );
     run("adam", adam(n));
     run("small 16, neg", unary(16, |b, x| b.neg(x)));
     run("small 16, fma", chain(16, 1, true));

@@ -1,6 +1,7 @@
 //! Floor 12, the door: [`Step`], [`trace`], [`Traced`], [`Frozen`], [`Options`].
 
 use crate::base::{ErrorKind, Result};
+use crate::diag::explain::Explanation;
 use crate::diag::report::Report;
 use crate::pass;
 use crate::tensor::recorder;
@@ -142,6 +143,14 @@ impl Step {
     }
 }
 
+impl Step {
+    /// The trace tree, and per path its guards, segments, survivors and fusion decisions, with the lines they
+    /// come from: see [`Explanation`].
+    pub fn explain(&self) -> Explanation {
+        self.session.as_ref().map(|s| Explanation::of(s)).unwrap_or_default()
+    }
+}
+
 /// Closes the session when the closure panics.
 struct Open<'a> {
     step: &'a mut Step,
@@ -205,5 +214,10 @@ impl<R, F: FnMut() -> Result<R>> Traced<F> {
     /// See [`Step::report`].
     pub fn report(&self) -> Report {
         self.step.report()
+    }
+
+    /// See [`Step::explain`].
+    pub fn explain(&self) -> Explanation {
+        self.step.explain()
     }
 }

@@ -4,12 +4,21 @@ use crate::base::shape::{MAX_RANK, Shape};
 
 /// Where the elements of a tensor lie in its buffer: strides and offset, in elements.
 /// In C order, since compiled guards read it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Eq, Debug)]
 #[repr(C)]
 pub struct Layout {
     pub shape: Shape,
     pub strides: [isize; MAX_RANK],
     pub offset: isize,
+}
+
+impl PartialEq for Layout {
+    #[inline]
+    fn eq(&self, other: &Layout) -> bool {
+        self.shape == other.shape
+            && self.offset == other.offset
+            && (0..self.shape.rank()).all(|a| self.strides[a] == other.strides[a])
+    }
 }
 
 impl std::hash::Hash for Layout {

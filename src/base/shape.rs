@@ -7,7 +7,7 @@ pub const MAX_RANK: usize = 8;
 
 /// The lengths of a tensor's axes, outermost first; at most [`MAX_RANK`] of them.
 /// In C order, since compiled guards read it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Eq)]
 #[repr(C)]
 pub struct Shape {
     dims: [usize; MAX_RANK],
@@ -92,6 +92,14 @@ impl Shape {
             out.rank += 1;
         }
         out
+    }
+}
+
+/// A short loop: shapes are compared on the hot path, and a call of `memcmp` costs more.
+impl PartialEq for Shape {
+    #[inline]
+    fn eq(&self, other: &Shape) -> bool {
+        self.rank == other.rank && (0..self.rank()).all(|a| self.dims[a] == other.dims[a])
     }
 }
 

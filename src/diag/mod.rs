@@ -1,3 +1,4 @@
 //! Floor 11: what a step did, and why.
 
+pub mod explain;
 pub mod report;

@@ -35,13 +35,15 @@ pub struct Report {
     pub compile_time: Duration,
     /// Recorded paths (one, if every call did the same).
     pub paths: usize,
-    /// Of the last call: events, segments, launches, kernels, `Var`s written in place, arena bytes.
+    /// Of the last call: events, segments, launches, kernels, `Var`s written in place, arena bytes, bytes that the
+    /// kernels read and wrote.
     pub ops: u32,
     pub segments: u32,
     pub launches_per_call: u32,
     pub kernels: u32,
     pub in_place: u32,
     pub arena_bytes: usize,
+    pub bytes: u64,
     /// Where calls left the recorded path, and how.
     pub divergences: Vec<Note>,
     /// Where values were read on the host inside the step.
@@ -77,6 +79,7 @@ impl Report {
             kernels: last.kernels,
             in_place: last.in_place,
             arena_bytes: last.arena_bytes,
+            bytes: last.bytes,
             divergences: notes(&t.divergences),
             host_reads: notes(&t.reads),
             kept: notes(&t.kept),
@@ -110,8 +113,8 @@ impl std::fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "memory       arena {} bytes, {} outputs written in place",
-            self.arena_bytes, self.in_place
+            "memory       {} bytes read and written, arena {} bytes, {} outputs written in place",
+            self.bytes, self.arena_bytes, self.in_place
         )?;
         write!(
             f,

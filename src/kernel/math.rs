@@ -9,12 +9,14 @@ use crate::kernel::build::Builder;
 use crate::kernel::ir::Val;
 use crate::kernel::meaning::ROUNDER;
 
+pub use crate::kernel::power::pow;
+
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 as a sum of two.
 const LN_2: [f32; 2] = [std::f32::consts::LN_2, -1.904_654_2e-9];
 
 /// `c[0] + c[1] x + c[2] x² + …`, one fma per power.
-fn polynomial(b: &mut Builder, x: Val, coefficients: &[f32]) -> Val {
+pub(super) fn polynomial(b: &mut Builder, x: Val, coefficients: &[f32]) -> Val {
     let mut terms = coefficients.iter().rev();
     let mut sum = b.f32(terms.next().copied().unwrap_or(0.0));
     for &c in terms {
@@ -25,7 +27,7 @@ fn polynomial(b: &mut Builder, x: Val, coefficients: &[f32]) -> Val {
 }
 
 /// `x` with NaN kept and the rest brought into `lo..=hi`.
-fn clamp(b: &mut Builder, x: Val, lo: f32, hi: f32) -> Val {
+pub(super) fn clamp(b: &mut Builder, x: Val, lo: f32, hi: f32) -> Val {
     let (lo, hi) = (b.f32(lo), b.f32(hi));
     let x = b.max(x, lo);
     b.min(x, hi)
@@ -55,13 +57,16 @@ pub fn exp(b: &mut Builder, x: Val) -> Val {
     exp_in_range(b, x)
 }
 
+/// 2^r for |r| up to a half.
+pub(super) const EXP2: &[f32] =
+    &[1.0, LN_2[0], 0.240_226_48, 0.055_503_596, 0.009_618_5, 0.001_339_098_3, 0.000_153_290_05];
+
 /// 2^x; 1.0 ulp.
 pub fn exp2(b: &mut Builder, x: Val) -> Val {
     let x = clamp(b, x, -151.0, 129.0);
     let n = b.round(x);
     let r = b.sub(x, n);
-    let p =
-        polynomial(b, r, &[1.0, LN_2[0], 0.240_226_48, 0.055_503_596, 0.009_618_5, 0.001_339_098_3, 0.000_153_290_05]);
+    let p = polynomial(b, r, EXP2);
     b.scale(p, n)
 }
 
@@ -165,20 +170,20 @@ fn sin_near_zero(b: &mut Builder, r: Val) -> Val {
     b.fma(p, r, r)
 }
 
-/// The sine; NaN at ±inf; 2.0 ulp.
+/// The sine; NaN at ±inf; 2.1 ulp.
 pub fn sin(b: &mut Builder, x: Val) -> Val {
     let r = b.sin_arg(x);
     sin_near_zero(b, r)
 }
 
-/// The cosine; NaN at ±inf; 2.0 ulp.
+/// The cosine; NaN at ±inf; 2.1 ulp.
 pub fn cos(b: &mut Builder, x: Val) -> Val {
     let r = b.cos_arg(x);
     sin_near_zero(b, r)
 }
 
 /// `magnitude` (not negative) with the sign of `x`.
-fn with_sign_of(b: &mut Builder, magnitude: Val, x: Val) -> Val {
+pub(super) fn with_sign_of(b: &mut Builder, magnitude: Val, x: Val) -> Val {
     let (m, x, mask) = (b.bits(magnitude), b.bits(x), b.u32(0x8000_0000));
     let sign = b.uand(x, mask);
     let y = b.uor(m, sign);

@@ -15,6 +15,7 @@ pub mod math;
 pub mod meaning;
 pub mod order;
 pub mod parse;
+mod power;
 pub mod print;
 #[cfg(test)]
 pub mod random;

@@ -1,9 +1,10 @@
 //! Floor 6: from a graph to a checked plan.
 //!
 //! [`compile`] runs the passes of one list, each on what the ones before it made: *simplify*, *cse* and *dce*
-//! rewrite the graph, *stage* adds copies that library calls need, *fuse* decides which nodes share a kernel, *lower* writes the kernels, *schedule* orders
-//! the steps, *memory* gives every value its bytes. The plan must then convince the independent checker. In debug builds and under
-//! the feature `check` the graph is verified after every pass; an error names the pass.
+//! rewrite the graph, *stage* adds copies that library calls need, *fuse* decides which nodes share a kernel,
+//! *lower* writes the kernels, *schedule* orders the steps, *memory* gives every value its bytes. The plan must
+//! then convince the independent checker. In debug builds and under the feature `check` the graph is verified
+//! after every pass; an error names the pass.
 //! May rely on floors 0 to 5. Guarantees: a plan's results are those of the reference evaluator, bit for bit,
 //! unless [`Options::fast_math`] is set.
 
@@ -118,7 +119,8 @@ pub fn compile(graph: &Graph, options: &Options) -> Result<Compiled> {
     }
     let graph = graph.into_owned();
     let start = Instant::now();
-    let (groups, drafts) = fuse_and_lower(&graph, |apart| fuse::fuse(&graph, options, apart, &mut notes))?;
+    let (groups, drafts) =
+        fuse_and_lower(&graph, FxHashSet::default(), |apart| fuse::fuse(&graph, options, apart, &mut notes))?;
     timed("fuse and lower", start);
     let start = Instant::now();
     let schedule = schedule::schedule(&graph, &groups, &drafts, options.in_place);
@@ -132,11 +134,13 @@ pub fn compile(graph: &Graph, options: &Options) -> Result<Compiled> {
     Ok(Compiled { plan, graph, groups, notes, timings })
 }
 
-/// Compiles the graph of a single op as it stands, for eager execution.
+/// Compiles the graph of a single op as it stands, for eager execution. The result, a view too, is written
+/// contiguous to memory of its own.
 pub fn compile_op(graph: &Graph) -> Result<Checked> {
     let staged = stage::stage(graph, &Options::default(), &mut Vec::new())?;
     let graph = &staged;
-    let (groups, drafts) = fuse_and_lower(graph, |apart| fuse::apart(graph, apart))?;
+    let results = graph.outputs().iter().copied().filter(|&o| fuse::reads::class_of(graph, o).is_some()).collect();
+    let (groups, drafts) = fuse_and_lower(graph, results, |apart| fuse::apart(graph, apart))?;
     let schedule = schedule::schedule(graph, &groups, &drafts, true);
     let plan =
         memory::assign(graph, &groups, drafts, &schedule, &Options::default()).map_err(|e| blame("memory", e))?;
@@ -147,9 +151,9 @@ pub fn compile_op(graph: &Graph) -> Result<Checked> {
 /// gets a kernel of its own.
 fn fuse_and_lower(
     graph: &Graph,
+    mut apart: FxHashSet<NodeId>,
     mut fuse: impl FnMut(&FxHashSet<NodeId>) -> Fusion,
 ) -> Result<(Fusion, Vec<lower::Draft>)> {
-    let mut apart = FxHashSet::default();
     loop {
         let groups = fuse(&apart);
         match lower::lower(graph, &groups) {

@@ -40,7 +40,7 @@ impl Tensor {
             0 => Origin::Constant,
             stamp => Origin::HostData { stamp },
         };
-        let ready = Ready { buffer, layout: Layout::contiguous(ty.shape) };
+        let ready = Ready { buffer, layout: Layout::contiguous(ty.shape).into() };
         Ok(Tensor::ready(ty, device.clone(), ready, origin, Loc::resolve(at)))
     }
 

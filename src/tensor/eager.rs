@@ -19,7 +19,14 @@ use crate::tensor::{Device, Origin, Ready, Tensor};
 
 /// Executables of single ops, by what they were compiled for.
 #[derive(Default)]
-pub(crate) struct EagerCache(Mutex<FxHashMap<Key, Arc<dyn Executable>>>);
+pub(crate) struct EagerCache(Mutex<FxHashMap<Key, Entry>>);
+
+/// A compiled op, and the layout of its result.
+#[derive(Clone)]
+struct Entry {
+    executable: Arc<dyn Executable>,
+    layout: Arc<Layout>,
+}
 
 /// Beyond this many entries the cache starts over.
 const CACHE_ENTRIES: usize = 4096;
@@ -103,7 +110,7 @@ pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device
     if op.rules().class() == Class::Movement
         && let Some(layout) = view(op, &inputs[0].layout, ty)
     {
-        return Ok((Ready { buffer: inputs[0].buffer.clone(), layout }, false));
+        return Ok((Ready { buffer: inputs[0].buffer.clone(), layout: layout.into() }, false));
     }
     run_kernel(prepared, operands, &inputs, device)
 }
@@ -119,13 +126,14 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
         .collect();
     let key = Key {
         op: op.rules().with_scalars(&zeroed),
-        operands: operands.iter().zip(inputs).map(|(t, r)| (t.dtype(), r.layout)).collect(),
+        operands: operands.iter().zip(inputs).map(|(t, r)| (t.dtype(), *r.layout)).collect(),
     };
     let cached = device.eager_cache().0.lock().get(&key).cloned();
-    let executable = match cached {
+    let Entry { executable, layout } = match cached {
         Some(e) => e,
         None => {
-            let e = compile(&key, &zeroed, device)?;
+            let executable = compile(&key, &zeroed, device)?;
+            let e = Entry { executable, layout: Layout::contiguous(ty.shape).into() };
             let mut cache = device.eager_cache().0.lock();
             if cache.len() >= CACHE_ENTRIES {
                 cache.clear();
@@ -146,7 +154,7 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
         .pop()
         .flatten()
         .ok_or_else(|| Error::bug("eager", format!("{} gave no buffer", op.rules().name())))?;
-    Ok((Ready { buffer, layout: Layout::contiguous(ty.shape) }, result.index_flag))
+    Ok((Ready { buffer, layout }, result.index_flag))
 }
 
 /// The layout of a movement op's result as a view of its operand, when strides can express it.

@@ -64,7 +64,8 @@ pub(crate) struct Inner {
 #[derive(Clone)]
 pub(crate) struct Ready {
     pub buffer: Buffer,
-    pub layout: Layout,
+    /// Shared, so that a value is small to move.
+    pub layout: Arc<Layout>,
 }
 
 /// What a tensor knows of how it was made, for `backward`.

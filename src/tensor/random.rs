@@ -68,9 +68,4 @@ impl Rng {
         let (seed, counter) = (Scalar::i64(self.seed() as i64), Scalar::i64(self.advance(1) as i64));
         emit_on(device, &Op::Uniform { shape, seed, counter }, &[], at)
     }
-
-    /// Whether it is the same stream.
-    pub(crate) fn same(&self, other: &Rng) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, ErrorKind, Loc, Result};
 use crate::op::Op;
-use crate::tensor::{Device, Origin, Rng, Tensor, Var, eager, recorder};
+use crate::tensor::{Device, Origin, Ready, Rng, Tensor, Var, eager, recorder};
 use crate::trace::segment::{SegmentPlan, launch_plan};
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, ValId};
@@ -140,6 +140,7 @@ impl Session {
             draws: b.draws.clone(),
             positions,
             outputs: Vec::new(),
+            ready: Vec::new(),
             replays: 0,
             copies: 0,
         })
@@ -181,6 +182,7 @@ pub struct Frozen {
     draws: Vec<(u32, Rng)>,
     positions: Vec<usize>,
     outputs: Vec<Tensor>,
+    ready: Vec<Ready>,
     replays: u64,
     copies: u64,
 }
@@ -208,7 +210,7 @@ impl Frozen {
                 Input::Tensor(t) => t.clone(),
                 Input::Var(slot) => self.vars[*slot as usize].lock().clone(),
             };
-            if t.ready_state()?.layout == known.layout {
+            if *t.ready_state()?.layout == known.layout {
                 values.push(t);
             } else {
                 // Somebody put a differently strided value in: copied to the layout the plan knows.
@@ -221,16 +223,19 @@ impl Frozen {
         let sources: smallvec::SmallVec<[&Tensor; 32]> = values.iter().collect();
         let vars: smallvec::SmallVec<[&Var; 16]> =
             self.plan.writes.iter().map(|w| &self.vars[w.0 as usize]).collect();
-        let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2)?;
+        let mut ready = std::mem::take(&mut self.ready);
+        let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut ready)?;
         if outcome.index_flag {
             return Err(ErrorKind::Index { op: "frozen step".into(), len: 0 }.into());
         }
         for &p in &self.positions {
-            if let Some(ready) = outcome.outputs.get(p) {
+            if let Some(ready) = ready.get(p) {
                 let ty = self.plan.targets[p].ty;
                 self.outputs.push(Tensor::ready(ty, self.device.clone(), ready.clone(), Origin::Step, Loc::NONE));
             }
         }
+        ready.clear();
+        self.ready = ready;
         self.replays += 1;
         Ok(&self.outputs)
     }

@@ -53,7 +53,7 @@ impl Session {
         if let Some(&v) = self.ids.get(&t.addr()) {
             return Ok(v);
         }
-        let layout = t.ready_state()?.layout;
+        let layout = *t.ready_state()?.layout;
         let held = self.held.len() as u32;
         let v = self.define(Def::External { ty: t.ty(), layout, taped: is_taped(t), held }, t.addr());
         self.bound.insert(t.addr());
@@ -133,7 +133,7 @@ impl Session {
             self.materialize(&[of])?;
             let t = var::leaf(self.handle(of)?, v.id(), v.is_trainable())?;
             t.0.stamp.store(self.stamp, Relaxed);
-            let out = self.define(Def::Leaf { event, of, var: slot }, t.addr());
+            let out = self.define(Def::Leaf { event, of }, t.addr());
             self.push(Event { out, var: slot, template: Some(t.clone()), ..blank(Kind::VarGet, loc) });
             self.vars[slot as usize].current = Some(out);
             return Ok(t);
@@ -236,6 +236,7 @@ impl Session {
         let (entries, leaves) = self.tape(self.ordinal());
         self.check_reach(&entries, &leaves, loss_id)?;
         let head = self.cursor;
+        self.backwards.push((self.path, head as u32));
         self.push(Event { operands: smallvec![loss_id], ..blank(Kind::Backward, loc) });
         let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
         let device = loss.device().clone();

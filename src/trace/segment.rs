@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::backend::{Buffer, Executable, InputBinding, Launch};
+use crate::backend::{Buffer, Executable, InputBinding, Launch, LaunchResult};
 use crate::base::{Error, ErrorKind, Layout, Result};
 use crate::ir::{Graph, InputKind, NodeId};
 use crate::pass;
@@ -27,23 +27,28 @@ pub(crate) struct SegmentPlan {
     pub writes: Vec<(u32, u32)>,
     pub inputs: Vec<PlanInput>,
     pub targets: Vec<PlanOutput>,
+    /// Those of `targets`, to share.
+    pub layouts: Vec<Arc<Layout>>,
     /// Nothing survives and nothing is written: no launch.
     pub executable: Option<Arc<dyn Executable>>,
     /// Host scalars it reads: the first so many of the call.
     pub params: usize,
-    pub last: bool,
     pub compile_time: Duration,
     pub compiled: Option<Explained>,
     /// The call that last launched it.
     pub used: AtomicU64,
 }
 
-/// What is kept of a compilation for the report.
+/// What is kept of a compilation for reports.
 pub(crate) struct Explained {
-    pub graph: String,
-    pub plan: String,
+    /// Ops before the passes, the dead ones included.
     pub ops: usize,
-    pub kernels: usize,
+    /// One line a kernel or library call: what it computes, and the user's lines.
+    pub steps: Vec<String>,
+    /// Decisions of the passes, each with its lines.
+    pub notes: Vec<String>,
+    /// Bytes that a launch reads and writes, counted once per operand of each kernel.
+    pub bytes: u64,
 }
 
 /// Where an input of the plan comes from.
@@ -209,7 +214,7 @@ impl Session {
             Source::Held(_) => true,
             Source::Event(e) => {
                 let state = self.event(e).template.as_ref().and_then(|t| t.0.state.get());
-                matches!(state, Some(Ok(r)) if r.layout == i.layout)
+                matches!(state, Some(Ok(r)) if *r.layout == i.layout)
             }
         })
     }
@@ -308,31 +313,27 @@ impl Session {
         let nothing = graph.outputs().is_empty();
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
-            let (targets, executable, compiled) = (Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, executable, params, last, compile_time, compiled, used: AtomicU64::new(0) });
+            let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
+            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
         let dump = crate::base::config::config().dump.clone();
-        let explained = Explained {
-            graph: if dump.is_some() { graph.to_string() } else { String::new() },
-            plan: if dump.is_some() { compiled.plan.plan().to_string() } else { String::new() },
-            ops: graph.len() - graph.inputs().len(),
-            kernels: compiled.plan.plan().steps.len(),
-        };
-        let fused = dump.as_ref().map(|_| fused_text(&compiled));
+        let texts = dump.as_ref().map(|_| [graph.to_string(), fused_text(&compiled), compiled.plan.plan().to_string()]);
+        let explained = explain(&graph, &compiled);
         let executable = device.backend().compile(compiled.plan)?;
-        if let Some(dir) = dump {
-            write_dump(&dir, self.stamp, &graph.name, &explained, &fused.unwrap_or_default(), &executable.listing())?;
+        if let (Some(dir), Some([before, after, plan])) = (dump, texts) {
+            let parts = [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
+            write_dump(&dir, &format!("step{}_{}", self.stamp, graph.name), &parts)?;
         }
         Ok(SegmentPlan {
             outputs,
             writes,
             inputs,
+            layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
             executable: Some(executable),
             params,
-            last,
             compile_time: begun.elapsed(),
             compiled: Some(explained),
             used: AtomicU64::new(0),
@@ -344,6 +345,7 @@ impl Session {
         if plan.executable.is_none() {
             return Ok(());
         }
+        let mut ready = std::mem::take(&mut self.ready);
         let mut sources: SmallVec<[&Tensor; 32]> = SmallVec::new();
         for i in &plan.inputs {
             sources.push(match i.source {
@@ -351,18 +353,26 @@ impl Session {
                 Source::Event(e) => self.event(e).template.as_ref().ok_or_else(no_template)?,
             });
         }
-        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2)?;
+        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2, &mut ready);
         drop(sources);
+        self.set_outputs(plan, &mut ready)?;
+        self.ready = ready;
+        let outcome = outcome?;
         self.last.launches += 1;
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
+        self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
-        for (&v, ready) in plan.outputs.iter().zip(outcome.outputs) {
-            let _ = self.handle(v)?.0.state.set(Ok(ready));
-        }
         if outcome.index_flag {
             return Err(self.index_flag_error());
+        }
+        Ok(())
+    }
+
+    fn set_outputs(&self, plan: &SegmentPlan, ready: &mut Vec<Ready>) -> Result<()> {
+        for (&v, ready) in plan.outputs.iter().zip(ready.drain(..)) {
+            let _ = self.handle(v)?.0.state.set(Ok(ready));
         }
         Ok(())
     }
@@ -420,15 +430,9 @@ fn no_template() -> Error {
     Error::bug("trace", "an input of a segment has no handle")
 }
 
-/// What a launch gave.
-pub(crate) struct Outcome {
-    /// One per value the plan makes ready.
-    pub outputs: Vec<Ready>,
-    pub index_flag: bool,
-    pub in_place: u32,
-}
 
-/// Launches `plan` with its inputs, its written `Var`s (in the order of `plan.writes`) locked in id order.
+/// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `outputs` gets one
+/// value per value the plan makes ready.
 ///
 /// `own_handles`: how many handles of a `Var`'s old value belong to the `Var` and the launcher. With no more
 /// than those, and no other holder of the buffer, the plan may overwrite it.
@@ -438,18 +442,22 @@ pub(crate) fn launch_plan(
     vars: &[&crate::tensor::Var],
     params: &[u64],
     own_handles: usize,
-) -> Result<Outcome> {
+    outputs: &mut Vec<Ready>,
+) -> Result<LaunchResult> {
     let Some(executable) = &plan.executable else {
-        return Ok(Outcome { outputs: Vec::new(), index_flag: false, in_place: 0 });
+        return Ok(LaunchResult::default());
     };
     // Locks are taken in id order, whoever launches; nearly always that is the order of the writes.
-    let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
-    if !vars.is_sorted_by_key(|v| v.id()) {
+    let mut guards: SmallVec<[Option<_>; 16]> = SmallVec::new();
+    if vars.is_sorted_by_key(|v| v.id()) {
+        guards.extend(vars.iter().map(|v| Some(v.lock())));
+    } else {
+        let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
         order.sort_by_key(|&i| vars[i].id());
-    }
-    let mut guards: SmallVec<[Option<_>; 16]> = vars.iter().map(|_| None).collect();
-    for &i in &order {
-        guards[i] = Some(vars[i].lock());
+        guards.extend(vars.iter().map(|_| None));
+        for i in order {
+            guards[i] = Some(vars[i].lock());
+        }
     }
     let mut bindings: SmallVec<[InputBinding<'_>; 32]> = SmallVec::new();
     for (t, i) in sources.iter().zip(&plan.inputs) {
@@ -477,9 +485,11 @@ pub(crate) fn launch_plan(
             OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
         };
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
-        Ok(Ready { buffer, layout: target.layout })
+        Ok(Ready { buffer, layout: plan.layouts[k].clone() })
     };
-    let outputs = (0..plan.outputs.len()).map(ready).collect::<Result<Vec<_>>>()?;
+    for k in 0..plan.outputs.len() {
+        outputs.push(ready(k)?);
+    }
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
     if !result.index_flag {
         for (k, &(_, position)) in plan.writes.iter().enumerate() {
@@ -491,7 +501,7 @@ pub(crate) fn launch_plan(
         }
     }
     drop(guards);
-    Ok(Outcome { outputs, index_flag: result.index_flag, in_place: result.in_place })
+    Ok(result)
 }
 
 /// Builds the graph of a segment.
@@ -519,7 +529,7 @@ impl Builder<'_> {
             Def::Made { event } | Def::Leaf { event, .. } => Source::Event(event),
         };
         let t = self.session.handle(v)?;
-        let layout = t.ready_state()?.layout;
+        let layout = *t.ready_state()?.layout;
         let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
         self.inputs.push(PlanInput { value: v, source, layout, donor: None });
         self.nodes.insert(v, node);
@@ -542,21 +552,27 @@ fn fused_text(compiled: &pass::Compiled) -> String {
     out
 }
 
-fn write_dump(
-    dir: &std::path::Path,
-    stamp: u64,
-    name: &str,
-    explained: &Explained,
-    fused: &str,
-    listing: &str,
-) -> Result<()> {
-    let parts = [("graph.ir", explained.graph.as_str()), ("fused.txt", fused), ("plan.txt", explained.plan.as_str()), ("code.txt", listing)];
+/// What is told of a compilation; also streamed, as it happens, to the log.
+fn explain(graph: &Graph, compiled: &pass::Compiled) -> Explained {
+    let plan = compiled.plan.plan();
+    let notes: Vec<String> = compiled.notes.iter().map(|n| n.to_string()).collect();
+    for n in &notes {
+        tracing::debug!(target: "stepgraph::pass", "{n}");
+    }
+    let lines = |step: &crate::plan::Step| {
+        let lines: Vec<String> = step.locs.iter().map(|l| l.to_string()).collect();
+        format!("{} ({})", step.label, lines.join(", "))
+    };
+    let bytes = plan.steps.iter().flat_map(|s| &s.args).map(|&slot| plan.slots[slot as usize].bytes as u64).sum();
+    Explained { ops: graph.len() - graph.inputs().len(), steps: plan.steps.iter().map(lines).collect(), notes, bytes }
+}
+
+fn write_dump(dir: &std::path::Path, name: &str, parts: &[(&str, String)]) -> Result<()> {
     for (ending, text) in parts {
-        let path = dir.join(format!("step{stamp}_{name}.{ending}"));
+        let path = dir.join(format!("{name}.{ending}"));
         let io = |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
         std::fs::create_dir_all(dir).map_err(io)?;
         std::fs::write(&path, text).map_err(io)?;
     }
     Ok(())
 }
-

@@ -16,7 +16,7 @@ use crate::op::Op;
 use crate::pass;
 use crate::tensor::recorder::Recorder;
 use crate::tensor::tape::{GradTable, Gradients};
-use crate::tensor::{At, Device, Rng, Tensor, Var, eager};
+use crate::tensor::{At, Device, Ready, Rng, Tensor, Var, eager};
 use crate::trace::freeze::CallRecord;
 use crate::trace::stats::{Last, Stats};
 use crate::trace::storm::Storm;
@@ -79,11 +79,15 @@ pub(crate) struct Session {
     /// Draws of the call: (parameter of the counter, stream).
     pub draws: Vec<(u32, Rng)>,
     pub pending_draw: Option<Rng>,
+    /// The `backward` events of the call: path and position.
+    pub backwards: Vec<(PathId, u32)>,
     /// An index was out of range: told at the segment's end.
     pub flagged: Option<Error>,
     pub last: Last,
     /// The last two calls, for `freeze`.
-    pub records: [Option<CallRecord>; 2],
+    pub records: [Option<Box<CallRecord>>; 2],
+    /// Kept from launch to launch for its memory.
+    pub ready: Vec<Ready>,
     /// Compiled segments launched by this call.
     pub launched: Vec<Arc<crate::trace::segment::SegmentPlan>>,
 }
@@ -115,9 +119,11 @@ impl Session {
             seg_base: 0,
             draws: Vec::new(),
             pending_draw: None,
+            backwards: Vec::new(),
             flagged: None,
             last: Last::default(),
             records: [None, None],
+            ready: Vec::new(),
             launched: Vec::new(),
         }
     }
@@ -186,9 +192,8 @@ impl Session {
 
     /// Fills the tables of `Gradients` that outlive the call.
     fn settle_gradients(&self) {
-        for ordinal in 0..self.ordinal() {
-            let e = self.event(ordinal);
-            let Some(x) = &e.extra else { continue };
+        for &(path, at) in &self.backwards {
+            let Some(x) = &self.tree.paths[path as usize].events[at as usize].extra else { continue };
             let Some(table) = x.table.as_ref().filter(|t| Arc::strong_count(t) > 1) else { continue };
             let entries = x
                 .grads
@@ -231,6 +236,7 @@ impl Session {
         self.ids.clear();
         self.draws.clear();
         self.launched.clear();
+        self.backwards.clear();
         self.pending_draw = None;
         self.flagged = None;
         self.stats.last = self.last;

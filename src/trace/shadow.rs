@@ -84,9 +84,6 @@ impl Session {
         if self.device.as_ref().is_some_and(|d| d != device) {
             return self.foreign_op(op, operands, device, at);
         }
-        // An op that fails leaves no event.
-        let prepared = eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
-        let op = &prepared.op;
         if self.enter(|s, path, at| s.match_op(path, at, op, operands)) {
             let e = &self.tree.paths[self.path as usize].events[self.cursor];
             if let Some(template) = &e.template {
@@ -100,6 +97,8 @@ impl Session {
                 return Ok(t);
             }
         }
+        // An op that fails leaves no event.
+        eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
         self.diverge(loc, || describe(op, operands))?;
         self.record_op(op, operands, device, at)
     }
@@ -127,7 +126,12 @@ impl Session {
     fn match_op(&mut self, path: PathId, at: usize, op: &Op, operands: &[&Tensor]) -> bool {
         let p = &self.tree.paths[path as usize];
         let e = &p.events[at];
-        if e.kind != Kind::Op || !op.same_structure(&e.op) || e.operands.len() != operands.len() {
+        if e.kind != Kind::Op
+            || !op.same_structure(&e.op)
+            || e.operands.len() != operands.len()
+            || !scalar_fits(op, e)
+            || (operands.is_empty() && e.template.as_ref().is_none_or(|t| Some(t.device()) != self.device.as_ref()))
+        {
             return false;
         }
         let known = self.ptrs.len() as u32;
@@ -157,8 +161,9 @@ impl Session {
     fn fits(&self, def: Def, t: &Tensor, new: &[&Tensor]) -> bool {
         let Def::External { ty, layout, taped, .. } = def else { return false };
         t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) != self.stamp
-            && t.ty() == ty
-            && t.ready_state().is_ok_and(|r| r.layout == layout)
+            && t.0.ty == ty
+            && self.device.as_ref() == Some(t.device())
+            && matches!(t.0.state.get(), Some(Ok(r)) if *r.layout == layout)
             && is_taped(t) == taped
             && !self.bound.contains(&t.addr())
             && new.iter().all(|o| o.addr() != t.addr())
@@ -334,6 +339,7 @@ impl Session {
         self.ptrs.extend(inner.iter().filter_map(|e| e.template.as_ref()).map(|t| t.addr()));
         self.cursor += 1 + inner.len();
         let count = inner.len();
+        self.backwards.push((path, at as u32));
         let table = extra
             .table
             .get_or_insert_with(|| {

@@ -42,6 +42,8 @@ pub(crate) struct Last {
     pub kernels: u32,
     pub in_place: u32,
     pub arena_bytes: usize,
+    /// Read and written by the kernels of its launches.
+    pub bytes: u64,
 }
 
 /// A bounded list of notes, the same line and text counted together.

@@ -78,7 +78,7 @@ pub(crate) enum Def {
     /// The result of the op event at this ordinal.
     Made { event: u32 },
     /// A `Var` read after it was set in the step: value `of`, as a new leaf.
-    Leaf { event: u32, of: ValId, var: u32 },
+    Leaf { event: u32, of: ValId },
 }
 
 /// What is guarded of a `Var` at first touch.

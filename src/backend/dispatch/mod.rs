@@ -6,7 +6,8 @@
 //! targets, eager plans of one op, and the oracle of the first). Both backends use it; it knows neither.
 //!
 //! Relies on [`Checked`](crate::plan::check::Checked) plans, so that slots are in bounds once the guards hold. Guarantees:
-//! a launch whose inputs do not fit, or that finds no memory for its outputs, is an error before any call was made.
+//! a launch whose inputs do not fit, or that finds no memory for its outputs, is an error before any call was made
+//! (but for the spare output that a bad index asks for in the middle: see [`script`]).
 
 #![allow(unsafe_code)]
 

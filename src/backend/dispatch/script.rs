@@ -93,20 +93,32 @@ impl Script {
         if calls.len() != plan.steps.len() {
             return bug(format!("{} calls for {} steps", calls.len(), plan.steps.len()));
         }
-        let mut outputs = Vec::new();
+        let mut outputs: Vec<Output> = Vec::new();
+        // Of each of the plan's outputs, its position among the owned ones.
+        let mut owned = vec![None; plan.outputs.len()];
         for (position, output) in plan.outputs.iter().enumerate() {
             if let OutputStorage::Own { bytes } = output.storage {
-                let kind = SlotKind::Output(position as u32);
-                let slots = (0..plan.slots.len()).filter(|&s| plan.slots[s].kind == kind).map(|s| s as u32).collect();
-                outputs.push(Output { position: position as u32, bytes, in_place: output.in_place, slots });
+                owned[position] = Some(outputs.len());
+                let (position, in_place) = (position as u32, output.in_place);
+                outputs.push(Output { position, bytes, in_place, slots: Vec::new() });
             }
         }
-        for (i, o) in outputs.iter().enumerate() {
-            let Some(input) = o.in_place else { continue };
-            if input as usize >= plan.inputs.len() || plan.inputs[input as usize].bytes < o.bytes {
+        let owner = |slot: u32| match plan.slots.get(slot as usize)?.kind {
+            SlotKind::Output(position) => owned.get(position as usize).copied()?,
+            _ => None,
+        };
+        for slot in 0..plan.slots.len() as u32 {
+            if let Some(o) = owner(slot) {
+                outputs[o].slots.push(slot);
+            }
+        }
+        let mut taken = vec![false; plan.inputs.len()];
+        for o in &outputs {
+            let Some(input) = o.in_place.map(|i| i as usize) else { continue };
+            if plan.inputs.get(input).is_none_or(|i| i.bytes < o.bytes) {
                 return bug(format!("output {} does not fit into input {input}", o.position));
             }
-            if outputs[..i].iter().any(|p| p.in_place == o.in_place) {
+            if std::mem::replace(&mut taken[input], true) {
                 return bug(format!("two outputs in place of input {input}"));
             }
         }
@@ -115,9 +127,8 @@ impl Script {
         let mut spared = vec![false; outputs.len()];
         let mut flagged = false;
         for (i, step) in plan.steps.iter().enumerate() {
-            for (o, output) in outputs.iter().enumerate() {
-                let touched = step.args.iter().any(|a| output.slots.contains(a));
-                if touched && !std::mem::replace(&mut spared[o], true) && flagged && output.in_place.is_some() {
+            for o in step.args.iter().filter_map(|&slot| owner(slot)) {
+                if !std::mem::replace(&mut spared[o], true) && flagged && outputs[o].in_place.is_some() {
                     actions.push(Action::Spare(o as u32));
                 }
             }

@@ -3,10 +3,10 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::{Graph, NodeId};
-use crate::op::IndexMap;
+use crate::op::{Class, IndexMap};
 use crate::pass::Decision;
 use crate::pass::fuse::quotient::Quotient;
-use crate::pass::fuse::reads::{Read, Role, reads, view};
+use crate::pass::fuse::reads::{Read, Role, class_of, reads, view};
 use crate::pass::fuse::space::{Per, Space};
 use crate::pass::fuse::{Fusion, Group};
 
@@ -179,6 +179,10 @@ impl<'a> State<'a> {
         let mut moved = Moved::default();
         for side in [x, y].into_iter().filter(|side| side.space != space) {
             for &v in &side.nodes {
+                // Only one over no axes at all can get here; its order is that of its own shape.
+                if class_of(self.graph, v) == Some(Class::Reduction) {
+                    return Err("a reduction keeps its shape");
+                }
                 let shape = self.graph.node(v).ty.shape;
                 let (per, map) = space.place(shape).ok_or("their shapes differ")?;
                 let reads = reads(self.graph, &self.roles, v, &map, &space).map_err(|_| "an index is not affine")?;

@@ -51,7 +51,6 @@ macro_rules! table {
         }
         both {
             AddT AddB add [Add]; MulT MulB mul [Mul]; MinT MinB min [Min]; MaxT MaxB max [Max];
-            MinKT MinKB min_const []; MaxKT MaxKB max_const [];
             AndT AndB and [UAnd And]; OrT OrB or [UOr Or]; XorT XorB xor [UXor Xor];
             UAddT UAddB uadd [UAdd]; UMulT UMulB umul [UMul]; UMulHiT UMulHiB umulhi [UMulHi];
             EqT EqB eq [Eq]; NeT NeB ne [Ne]; UEqT UEqB ueq [UEq];
@@ -64,6 +63,7 @@ macro_rules! table {
             UShrT UShrB UShrTR UShrBR ushr [UShr]; IShrT IShrB IShrTR IShrBR ishr [IShr];
             ULtT ULtB ULtTR ULtBR ult [ULt]; ILtT ILtB ILtTR ILtBR ilt [ILt];
         }
+        word { MinK min_const; MaxK max_const; }
         combine {
             AccAdd add [Add]; AccMin min [Min]; AccMax max [Max]; AccOr or [Or]; AccAnd and [And];
         }
@@ -75,6 +75,7 @@ macro_rules! define {
         unary { $($u:ident $um:ident [$($ui:ident)*];)* }
         both { $($bt:ident $bb:ident $bm:ident [$($bi:ident)*];)* }
         ordered { $($ot:ident $ob:ident $otr:ident $obr:ident $om:ident [$($oi:ident)*];)* }
+        word { $($w:ident $wm:ident;)* }
         combine { $($c:ident $cm:ident [$ci:ident];)* }
     ) => {
         /// What a machine instruction does. `acc` is the accumulator, `a`, `b` the operands.
@@ -106,7 +107,7 @@ macro_rules! define {
             SelThenTT, SelThenTB, SelThenBT, SelThenBB,
             /// `acc = a ? b : acc`.
             SelElseTT, SelElseTB, SelElseBT, SelElseBB,
-            $($u,)* $($bt, $bb,)* $($ot, $ob, $otr, $obr,)*
+            $($u,)* $($bt, $bb,)* $($ot, $ob, $otr, $obr,)* $($w,)*
             // `a = a ∘ acc`
             $($c,)*
         }
@@ -146,14 +147,14 @@ pub(super) struct Step {
 /// # Safety
 /// `code` ends with [`Code::End`]; its operands are entries of `table`, valid for what the codes read and
 /// write in `lanes` lanes at every repetition; the CPU has the features of the instance.
-pub(super) type Exec =
-    unsafe fn(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize);
+pub(super) type Exec = unsafe fn(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize);
 
 macro_rules! executor {
     (
         unary { $($u:ident $um:ident [$($ui:ident)*];)* }
         both { $($bt:ident $bb:ident $bm:ident [$($bi:ident)*];)* }
         ordered { $($ot:ident $ob:ident $otr:ident $obr:ident $om:ident [$($oi:ident)*];)* }
+        word { $($w:ident $wm:ident;)* }
         combine { $($c:ident $cm:ident [$ci:ident];)* }
     ) => {
         /// The one executor: `W` vectors of accumulator, `MASKED` for tiles that may be short.
@@ -254,6 +255,7 @@ macro_rules! executor {
                                 $(Code::$ob => { let a = S::splat(base_a); each!(i, S::$om(acc[i], a)) })*
                                 $(Code::$otr => each!(i, S::$om(tile!(pa, i), acc[i])),)*
                                 $(Code::$obr => { let a = S::splat(base_a); each!(i, S::$om(a, acc[i])) })*
+                                $(Code::$w => { let a = S::splat(base_a); each!(i, S::$wm(acc[i], a)) })*
                                 $(Code::$c => for i in 0..W {
                                     let p = pa.add(i * S::N * 4);
                                     let old = S::load(p);

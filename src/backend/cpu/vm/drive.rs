@@ -159,7 +159,7 @@ impl Run<'_> {
     fn locate(&self, source: Source) -> *mut u8 {
         let p = self.program;
         match source {
-            Source::Param(_) => std::ptr::null_mut(),
+            Source::Fixed => std::ptr::null_mut(),
             Source::Access(stream, unit) => {
                 let size = p.space.streams[stream as usize].dtype.size();
                 self.address(stream).wrapping_add(if unit { self.first * size } else { 0 })
@@ -285,7 +285,7 @@ impl Run<'_> {
                     self.segment(&p.stages[phase + 1], 1, false);
                 }
                 unit += full;
-                if unit % tiles == 0 {
+                if unit.is_multiple_of(tiles) {
                     self.next();
                 }
             }
@@ -326,7 +326,7 @@ impl Run<'_> {
                         self.inner[axis] = 0;
                     }
                 }
-                if self.point % order.block == 0 || self.point == points {
+                if self.point.is_multiple_of(order.block) || self.point == points {
                     let in_block = self.point - block * order.block;
                     self.end(phase, block, order.lanes.min(in_block), self.lanes);
                     block += 1;

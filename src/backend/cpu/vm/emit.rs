@@ -58,7 +58,9 @@ impl Lower<'_> {
                     let unread = |&x: &u32| {
                         let value = &self.values[x as usize];
                         let left = if value.home.is_some() { value.uses > 0 } else { !value.early && !value.done };
-                        x != v && left && self.space.streams[self.space.stream_of[x as usize] as usize].may_alias(stream)
+                        x != v
+                            && left
+                            && self.space.streams[self.space.stream_of[x as usize] as usize].may_alias(stream)
                     };
                     if loads.iter().any(unread) {
                         self.own_tile(v);
@@ -261,7 +263,11 @@ impl Lower<'_> {
                 let (first, other) = if reverse { (y, x) } else { (x, y) };
                 self.bring(first);
                 self.consume(first, 1);
-                if reverse { self.binary(tr, br, other) } else { self.binary(t, b, other) }
+                if reverse {
+                    self.binary(tr, br, other)
+                } else {
+                    self.binary(t, b, other)
+                }
                 self.release(x);
                 self.release(y);
             }
@@ -344,8 +350,8 @@ impl Lower<'_> {
         match instr {
             _ if f32::from_bits(bits).is_nan() => None,
             Instr::Max if bits == 0 => Some((Code::Relu, x, y)),
-            Instr::Max => Some((Code::MaxKB, x, y)),
-            Instr::Min if bits != MINUS_ZERO => Some((Code::MinKB, x, y)),
+            Instr::Max => Some((Code::MaxK, x, y)),
+            Instr::Min if bits != MINUS_ZERO => Some((Code::MinK, x, y)),
             _ => None,
         }
     }
@@ -417,7 +423,7 @@ impl Lower<'_> {
         if self.touched[i] != self.segment {
             self.touched[i] = self.segment;
             let source = self.pointers[i];
-            if !matches!(source, Source::Param(_)) {
+            if !matches!(source, Source::Fixed) {
                 self.out.streams.push((entry, source));
             }
         }
@@ -445,7 +451,11 @@ impl Lower<'_> {
 
     fn kind(&self, v: u32) -> Kind {
         let value = &self.values[v as usize];
-        if value.tile != NO_ENTRY || self.kept_before(v).is_some() { Kind::Tile } else { value.home.map_or(Kind::Tile, |h| h.kind) }
+        if value.tile != NO_ENTRY || self.kept_before(v).is_some() {
+            Kind::Tile
+        } else {
+            value.home.map_or(Kind::Tile, |h| h.kind)
+        }
     }
 
     /// Makes sure that a value can be read from memory; it stays in the accumulator if it was there.
@@ -508,7 +518,7 @@ impl Lower<'_> {
         let over_inner = self.in_loop.is_some() && self.across();
         for &(entry, source) in &out.streams {
             let bytes = match source {
-                Source::Param(_) => 0,
+                Source::Fixed => 0,
                 Source::Access(id, unit) => {
                     let s = &self.space.streams[id as usize];
                     if over_inner {

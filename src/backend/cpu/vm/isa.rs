@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use crate::base::config::config;
 use crate::backend::cpu::vm::code::{self, Machine};
+use crate::base::config::config;
 
 /// An instruction set that kernels are precompiled for. All give the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

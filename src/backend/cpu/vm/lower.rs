@@ -242,7 +242,7 @@ impl<'k> Lower<'k> {
                             self.bool_params.push((tile, *param));
                             tile
                         } else {
-                            self.pointer(Source::Param(*param))
+                            self.pointer(Source::Fixed)
                         };
                     }
                     v.home = word(self.params[p]);
@@ -401,13 +401,16 @@ impl Lower<'_> {
         let mut stage_roots: Vec<Vec<u32>> = vec![Vec::new(); phases + 1];
         let mut keeps: Vec<Vec<u32>> = vec![Vec::new(); phases];
         let keep_room = |l: &Self| {
-            let points = if l.across() { count(&l.space.inner) * TILE } else { count(&l.space.group).next_multiple_of(TILE) };
+            let points =
+                if l.across() { count(&l.space.inner) * TILE } else { count(&l.space.group).next_multiple_of(TILE) };
             points * 4
         };
         let mut kept_bytes = 0;
         for p in 0..phases {
-            let mut roots: Vec<u32> =
-                (0..self.reductions.len()).filter(|&r| self.reductions[r].phase == p).map(|r| self.reduced[r]).collect();
+            let mut roots: Vec<u32> = (0..self.reductions.len())
+                .filter(|&r| self.reductions[r].phase == p)
+                .map(|r| self.reduced[r])
+                .collect();
             if p + 1 == phases {
                 roots.extend(full_stores.iter().map(|&s| value_of(self, s)));
             }
@@ -419,7 +422,8 @@ impl Lower<'_> {
                     return true;
                 }
                 if (value.first_loop as usize) < p
-                    && (value.kept.is_some() || value.cost >= KEEP_COST && value.ty != Ty::I64 && kept_bytes + room <= KEEP_BYTES)
+                    && (value.kept.is_some()
+                        || value.cost >= KEEP_COST && value.ty != Ty::I64 && kept_bytes + room <= KEEP_BYTES)
                 {
                     if value.kept.is_none() {
                         kept_bytes += room;
@@ -499,7 +503,7 @@ pub(super) fn compile(kernel: &Kernel, isa: Isa) -> Result<Program> {
 impl Lower<'_> {
     fn finish(mut self, isa: Isa, mut stages: Vec<Segment>, mut loops: Vec<Segment>) -> Result<Program> {
         let combines: Vec<u32> = (0..self.reductions.len()).map(|r| self.snippet(r)).collect();
-        let pair = [self.pointer(Source::Param(0)), self.pointer(Source::Param(0))];
+        let pair = [self.pointer(Source::Fixed), self.pointer(Source::Fixed)];
         for (r, &start) in combines.iter().enumerate() {
             if start != NONE {
                 // LoadT y; Acc x

@@ -36,8 +36,8 @@ pub(super) enum Action {
 /// A pointer that is set at each tile or loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// A parameter's word; set once per launch.
-    Param(u32),
+    /// Set otherwise: a parameter's word, an operand of a tree.
+    Fixed,
     /// An access; `Unit` if true, else the same element for all lanes.
     Access(u32, bool),
     /// A periodic access, expanded into the frame.

@@ -323,7 +323,9 @@ fn estimate(
     let mut reductions = 0.0;
     for inst in &kernel.body {
         match inst {
-            Inst::Op { instr, .. } if instr.operands().contains(&Ty::I64) || instr.result() == Ty::I64 => instrs += 16.0,
+            Inst::Op { instr, .. } if instr.operands().contains(&Ty::I64) || instr.result() == Ty::I64 => {
+                instrs += 16.0
+            }
             Inst::Op { .. } => instrs += 1.0,
             Inst::Reduce { .. } => reductions += 1.0,
             Inst::Gather { .. } => instrs += 16.0,

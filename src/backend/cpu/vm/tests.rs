@@ -160,7 +160,9 @@ fn check(kernel: &Kernel, r: &mut Random, alias: &[(usize, usize)], what: &str) 
                 fenced.swap(out, input);
             }
             for (i, arg) in kernel.args.iter().enumerate() {
-                if arg.output && let Some(at) = same(arg.dtype, fenced[i].bytes(), &expected[i]) {
+                if arg.output
+                    && let Some(at) = same(arg.dtype, fenced[i].bytes(), &expected[i])
+                {
                     let size = arg.dtype.size();
                     let show = |b: &[u8]| format!("{:x?}", &b[at * size..(at + 1) * size]);
                     let (a, b) = (show(fenced[i].bytes()), show(&expected[i]));
@@ -415,7 +417,12 @@ fn aliases(kernel: &Kernel, r: &mut Random) -> Vec<(usize, usize)> {
                 Inst::Gather { access, .. } => access.arg as usize != i,
                 _ => true,
             });
-            if fits && input.dtype == arg.dtype && input.len == arg.len && out.iter().all(|&(_, x)| x != i) && !r.one_in(4) {
+            if fits
+                && input.dtype == arg.dtype
+                && input.len == arg.len
+                && out.iter().all(|&(_, x)| x != i)
+                && !r.one_in(4)
+            {
                 out.push((o, i));
                 break;
             }

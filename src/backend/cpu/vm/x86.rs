@@ -227,9 +227,7 @@ unsafe fn f8(v: __m256i) -> __m256 {
 #[inline(always)]
 unsafe fn first8(n: isize) -> __m256i {
     // SAFETY: the caller has AVX2.
-    unsafe {
-        _mm256_cmpgt_epi32(_mm256_set1_epi32(n.clamp(0, 8) as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
-    }
+    unsafe { _mm256_cmpgt_epi32(_mm256_set1_epi32(n.clamp(0, 8) as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)) }
 }
 
 /// Mantissa in 3/4..3/2 and exponent (64-bit) of finite numbers other than zero.

@@ -1,0 +1,140 @@
+//! The explanation of a step: its trace tree, and what was compiled from it, with the user's lines.
+
+use crate::trace::segment::SegmentPlan;
+use crate::trace::session::Session;
+use crate::trace::tree::{Def, Kind, Path};
+
+/// What a step recorded and what became of it, in words. `Display` prints it.
+#[derive(Clone, Debug, Default)]
+pub struct Explanation {
+    /// One a path; the first is the root.
+    pub paths: Vec<PathExplanation>,
+}
+
+/// A path of the trace tree.
+#[derive(Clone, Debug, Default)]
+pub struct PathExplanation {
+    /// Position among the paths, and that of the path it branches from.
+    pub id: u32,
+    pub parent: Option<u32>,
+    /// Number of events before it branches off, and of its own.
+    pub base: u32,
+    pub events: usize,
+    /// What is compared at first touch: types and layouts of tensors from outside, types of `Var`s.
+    pub guards: Vec<String>,
+    /// Every segment that ends on this path.
+    pub segments: Vec<SegmentExplanation>,
+}
+
+/// A segment and its plans.
+#[derive(Clone, Debug, Default)]
+pub struct SegmentExplanation {
+    /// The host read that ends it (`file:line`), or "the closure's end".
+    pub ends_at: String,
+    pub plans: Vec<PlanExplanation>,
+}
+
+/// One plan of a segment.
+#[derive(Clone, Debug, Default)]
+pub struct PlanExplanation {
+    /// Values that survive the segment: type and the line that made them.
+    pub survivors: Vec<String>,
+    /// Ops before the passes.
+    pub ops: usize,
+    /// One line a kernel or library call.
+    pub kernels: Vec<String>,
+    /// What the passes decided, and why.
+    pub decisions: Vec<String>,
+    /// `Var`s that may be updated in place, and those that are copied.
+    pub writes: Vec<String>,
+}
+
+impl Explanation {
+    pub(crate) fn of(s: &Session) -> Explanation {
+        let known = s.tree.paths.iter().enumerate().filter(|(i, p)| *i == 0 || p.parent.is_some());
+        Explanation { paths: known.map(|(i, p)| explain_path(s, i as u32, p)).collect() }
+    }
+}
+
+fn explain_path(s: &Session, id: u32, p: &Path) -> PathExplanation {
+    let mut guards = Vec::new();
+    for d in &p.defs {
+        if let Def::External { ty, layout, taped, .. } = d {
+            let strided = if layout.is_contiguous() { "" } else { ", strided" };
+            let tape = if *taped { ", on the eager tape" } else { "" };
+            guards.push(format!("tensor {ty}{strided}{tape}"));
+        }
+    }
+    guards.extend(p.vars.iter().map(|v| format!("Var {}{}", v.ty, if v.trainable { "" } else { ", not trained" })));
+    let ends = p.events.iter().filter(|e| matches!(e.kind, Kind::Read | Kind::End));
+    let segments = ends
+        .map(|e| SegmentExplanation {
+            ends_at: if e.kind == Kind::Read { format!("the host read at {}", e.loc) } else { "the closure's end".into() },
+            plans: e.extra.iter().flat_map(|x| &x.plans).map(|plan| explain_plan(s, id, plan)).collect(),
+        })
+        .collect();
+    PathExplanation { id, parent: p.parent, base: p.base_event, events: p.events.len(), guards, segments }
+}
+
+fn explain_plan(s: &Session, path: u32, plan: &SegmentPlan) -> PlanExplanation {
+    let survivors = plan.outputs.iter().map(|&v| value(s, path, v)).collect();
+    let writes = plan
+        .writes
+        .iter()
+        .filter_map(|w| plan.targets.get(w.1 as usize))
+        .map(|t| match t.in_place {
+            Some(_) => format!("{}: in place when nobody else holds the old value", t.ty),
+            None => format!("{}: into new memory", t.ty),
+        })
+        .collect();
+    let (ops, kernels, decisions) =
+        plan.compiled.as_ref().map(|c| (c.ops, c.steps.clone(), c.notes.clone())).unwrap_or_default();
+    PlanExplanation { survivors, ops, kernels, decisions, writes }
+}
+
+/// The type of a value of `path`, and the line that made it.
+fn value(s: &Session, path: u32, v: u32) -> String {
+    let mut at = Some(path);
+    while let Some(id) = at {
+        let p = &s.tree.paths[id as usize];
+        if let Some(e) = p.events.iter().find(|e| e.out == v && e.template.is_some()) {
+            let ty = e.template.as_ref().map(|t| t.0.ty.to_string()).unwrap_or_default();
+            return format!("{ty} made at {}", e.loc);
+        }
+        at = p.parent;
+    }
+    format!("value {v}")
+}
+
+impl std::fmt::Display for Explanation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for p in &self.paths {
+            match p.parent {
+                None => writeln!(f, "path {}: {} events", p.id, p.events)?,
+                Some(parent) => {
+                    writeln!(f, "path {}: branches from path {parent} after {} events, {} of its own", p.id, p.base, p.events)?
+                }
+            }
+            list(f, 1, "guards", &p.guards)?;
+            for s in &p.segments {
+                writeln!(f, "  segment up to {}", s.ends_at)?;
+                for (i, plan) in s.plans.iter().enumerate() {
+                    writeln!(f, "    plan {i}: {} ops in {} kernels", plan.ops, plan.kernels.len())?;
+                    list(f, 3, "survivors", &plan.survivors)?;
+                    list(f, 3, "Var writes", &plan.writes)?;
+                    list(f, 3, "kernels", &plan.kernels)?;
+                    list(f, 3, "decisions", &plan.decisions)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn list(f: &mut std::fmt::Formatter<'_>, depth: usize, title: &str, lines: &[String]) -> std::fmt::Result {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "{:1$}{title}", "", depth * 2)?;
+    lines.iter().try_for_each(|l| writeln!(f, "{:1$}{l}", "", depth * 2 + 2))
+}

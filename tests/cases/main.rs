@@ -1,0 +1,12 @@
+//! Failures that users of comparable systems reported, each as a scenario with the right answer: none
+//! can happen here. One file per section of the catalogue, each test named by its entry.
+
+#[path = "../harness/mod.rs"]
+#[macro_use]
+mod harness;
+
+mod a_host_values;
+mod b_random;
+mod c_buffers;
+mod d_aliasing;
+mod table;

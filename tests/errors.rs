@@ -1,0 +1,307 @@
+//! Bad input: an error that says what, where and what to do; never a panic, and the thread goes on.
+
+mod harness;
+
+use harness::{own_device, values, vector};
+use stepgraph::nn::Linear;
+use stepgraph::optim::{Adam, AdamConfig, Sgd};
+use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Result, Rng, Tensor, Var, jit};
+
+/// What a message must say besides the place.
+struct Expected {
+    name: &'static str,
+    says: &'static [&'static str],
+}
+
+/// Runs `wrong` eagerly and as calls 1 to 4 of a step (bad at calls 1, 3 and 4): always the same error, at
+/// `line`; the thread and the step are usable afterwards.
+fn check(device: &Device, expected: &Expected, line: u32, wrong: &dyn Fn() -> Result<()>) {
+    let name = expected.name;
+    let good = vector(&[1.0, 2.0], device);
+    let sane = |when: &str| {
+        assert_eq!(values(&(&good + 1.0).expect("an eager op")), [2.0, 3.0], "{name}: {when}");
+    };
+    let eager = wrong().expect_err(name);
+    assert_says(expected, &eager, line);
+    sane("after the eager error");
+    let mut step = jit::Step::new();
+    let count = Var::state(&vector(&[0.0], device)).expect("a Var");
+    let mut want = 0.0;
+    for k in 0..5 {
+        let bad = k != 1;
+        want += 1.0;
+        let result = step.run(|| {
+            count.set(&(count.get() + 1.0)?)?;
+            if bad {
+                wrong()?;
+            }
+            &good * 3.0
+        });
+        match result {
+            Ok(y) => {
+                assert!(!bad, "{name}: call {} went well", k + 1);
+                assert_eq!(values(&y), [3.0, 6.0]);
+            }
+            Err(e) => {
+                assert!(bad, "{name}: call {} failed: {e}", k + 1);
+                assert_says(expected, &e, line);
+            }
+        }
+        assert_eq!(values(&count.get()), [want], "{name}: what came before the error has happened once");
+        sane("after a call");
+    }
+}
+
+fn assert_says(expected: &Expected, e: &Error, line: u32) {
+    let text = e.to_string();
+    for part in expected.says {
+        assert!(text.contains(part), "{}: `{part}` is missing in: {text}", expected.name);
+    }
+    assert_eq!(e.loc().file(), Some(file!()), "{}: {text}", expected.name);
+    assert_eq!(e.loc().line(), Some(line), "{}: {text}", expected.name);
+    assert!(text.contains(&format!("{}:{line}", file!())), "{}: the place is not in the text: {text}", expected.name);
+    assert!(!matches!(e.kind(), ErrorKind::Bug { .. }), "{text}");
+}
+
+/// Checks one wrong expression (which stands on one line).
+macro_rules! wrong {
+    ($device:expr, $name:literal, [$($says:literal),* $(,)?], $wrong:expr) => {
+        check($device, &Expected { name: $name, says: &[$($says),*] }, line!(), &|| $wrong.map(|_| ()))
+    };
+}
+
+#[test]
+fn shapes() {
+    let d = &own_device();
+    let (a, b) = (vector(&[1.0, 2.0, 3.0], d), vector(&[1.0, 2.0], d));
+    let m = Tensor::zeros([2, 3], DType::F32, d).expect("zeros");
+    let empty = Tensor::zeros([0, 3], DType::F32, d).expect("zeros");
+    wrong!(d, "add", ["add", "[3]", "[2]"], &a + &b);
+    wrong!(d, "method", ["mul", "[3]", "[2]"], a.mul(&b));
+    wrong!(d, "matmul", ["matmul", "[2,3]"], m.matmul(&m));
+    wrong!(d, "matmul of vectors", ["matmul"], a.matmul(&a));
+    wrong!(d, "reshape", ["reshape", "6"], m.reshape([7]));
+    wrong!(d, "expand", ["expand"], a.expand([2, 4]));
+    wrong!(d, "concat", ["concat"], Tensor::concat(&[&m, &a], 0));
+    wrong!(d, "concat of nothing", ["concat", "at least one"], Tensor::concat(&[], 0));
+    wrong!(d, "axis of a sum", ["sum", "axis"], m.sum(2));
+    wrong!(d, "axis twice", ["sum", "once"], m.sum([0, -2]));
+    wrong!(d, "max of nothing", ["max"], empty.max(0));
+    wrong!(d, "slice", ["slice", "3"], a.slice(0, 2, 2));
+    wrong!(d, "slice far out", ["slice"], a.slice(0, usize::MAX, 2));
+    wrong!(d, "permute", ["permute", "2"], m.permute(&[0]));
+    wrong!(d, "permute twice", ["permute"], m.permute(&[1, 1]));
+    wrong!(d, "transpose", ["transpose", "axis"], m.transpose(0, 5));
+    wrong!(d, "squeeze", ["squeeze", "length 1"], m.squeeze(0));
+    wrong!(d, "unsqueeze", ["unsqueeze", "axis"], m.unsqueeze(4));
+    wrong!(d, "item", ["item", "one element"], m.item::<f32>());
+    wrong!(d, "from_vec", ["4 values", "3 values"], Tensor::from_vec(vec![1.0f32; 3], [2, 2], d));
+    wrong!(d, "too many axes", ["axes"], Tensor::zeros([1; 9], DType::F32, d));
+    wrong!(d, "select", ["select"], m.gt(0.0).expect("a mask").select(&a, &b));
+    wrong!(d, "layer without inputs", ["Linear", "at least one input"], Linear::new(0, 3, &Rng::seed_from(0), d));
+}
+
+#[test]
+fn a_layer_of_another_width() {
+    let d = &own_device();
+    let layer = Linear::new(4, 2, &Rng::seed_from(0), d).expect("a layer");
+    let x = Tensor::zeros([5, 3], DType::F32, d).expect("zeros");
+    // Attributed to the user's line, not the layer's.
+    wrong!(d, "forward", ["matmul", "[5,3]", "[4,2]"], layer.forward(&x));
+    let labels = Tensor::zeros([4], DType::I64, d).expect("labels");
+    wrong!(d, "cross entropy", ["cross_entropy", "labels"], x.cross_entropy(&labels));
+}
+
+#[test]
+fn dtypes() {
+    let d = &own_device();
+    let (f, i) = (vector(&[1.0, 2.0], d), Tensor::from_vec(vec![1i64, 2], [2], d).expect("integers"));
+    let b = f.gt(1.0).expect("bools");
+    wrong!(d, "mixed", ["add", "to_dtype"], &f + &i);
+    wrong!(d, "exp of integers", ["exp", "i64", "to_dtype"], i.exp());
+    wrong!(d, "sum of bools", ["bool", "to_dtype"], b.sum(()));
+    wrong!(d, "mean of integers", ["mean", "i64", "to_dtype"], i.mean(()));
+    wrong!(d, "a float for integers", ["add", "i64"], &i + 0.5);
+    wrong!(d, "float index", ["gather", "i64"], f.gather(0, &f));
+    wrong!(d, "float mask", ["select", "bool"], f.select(&f, &f));
+    wrong!(d, "reading as another dtype", ["i64", "f32"], f.to_vec::<i64>());
+    wrong!(d, "a trainable integer", ["Var::new", "Var::state"], Var::new(&i));
+    wrong!(d, "backward of integers", ["backward", "i64"], i.sum(()).expect("a sum").backward());
+}
+
+#[test]
+fn devices() {
+    let d = &own_device();
+    let other = own_device();
+    let (here, there) = (vector(&[1.0, 2.0], d), vector(&[1.0, 2.0], &other));
+    wrong!(d, "two devices", ["to_device"], &here + &there);
+    wrong!(d, "two devices", ["to_device"], Tensor::concat(&[&here, &there], 0));
+    let (w, v) = (Var::new(&here).expect("a Var"), Var::new(&there).expect("a Var"));
+    wrong!(d, "a write from another device", ["Var::set", "to_device"], w.set(&there));
+    wrong!(d, "parameters on two devices", ["Adam", "to_device"], Adam::new(vec![w.clone(), v.clone()], AdamConfig::default()));
+    wrong!(d, "no parameters", ["Sgd", "at least one"], Sgd::new(vec![], 0.1, 0.0));
+    let isa = CpuOptions { isa: Some("mmx".into()), ..CpuOptions::default() };
+    let text = Device::cpu_with(&isa).err().expect("no such instruction set").to_string();
+    assert!(text.contains("avx512") && text.contains("mmx"), "{text}");
+}
+
+#[test]
+fn vars() {
+    let d = &own_device();
+    let w = Var::new(&vector(&[1.0, 2.0], d)).expect("a Var");
+    wrong!(d, "another shape", ["Var::set", "[2]", "[3]"], w.set(&vector(&[1.0; 3], d)));
+    wrong!(d, "another dtype", ["Var::set", "f32", "i64"], w.set(&Tensor::zeros([2], DType::I64, d).expect("zeros")));
+    assert_eq!(values(&w.get()), [1.0, 2.0]);
+}
+
+#[test]
+fn backward() {
+    let d = &own_device();
+    let w = Var::new(&vector(&[1.0, 2.0], d)).expect("a Var");
+    let s = Var::state(&vector(&[1.0], d)).expect("a Var");
+    wrong!(d, "not a scalar", ["backward", "one element", "mean", "[2]"], w.get().mul(2.0).expect("a vector").backward());
+    wrong!(d, "no parameter", ["backward", "Var"], s.get().mul(2.0).expect("a number").backward());
+    wrong!(d, "detached", ["backward", "Var"], w.get().detach().and_then(|t| t.sum(())).expect("a number").backward());
+}
+
+#[test]
+fn backward_on_a_loss_of_a_finished_step() {
+    let d = &own_device();
+    let w = Var::new(&vector(&[1.0, 2.0], d)).expect("a Var");
+    let mut step = jit::Step::new();
+    let mut made = 0;
+    let mut losses = Vec::new();
+    for _ in 0..4 {
+        let loss = step
+            .run(|| {
+                made = line!() + 1;
+                w.get().sum(())
+            })
+            .expect("a loss");
+        losses.push(loss);
+    }
+    // Values of recording and of replaying calls alike; eagerly and in another step.
+    for loss in &losses {
+        wrong!(d, "a finished step", ["backward", "step", "inside the closure"], loss.backward());
+        let text = loss.backward().expect_err("its tape has ended").to_string();
+        assert!(text.contains(&format!("{}:{made}", file!())), "says where the loss was made: {text}");
+        assert_eq!(values(loss), [3.0], "the value is still there");
+    }
+}
+
+#[test]
+fn backward_reaching_a_value_made_outside_the_step() {
+    let d = &own_device();
+    let (w, b) = (Var::new(&vector(&[1.0, 2.0], d)).expect("a Var"), Var::new(&vector(&[3.0, 4.0], d)).expect("a Var"));
+    let mut step = jit::Step::new();
+    for k in 0..6 {
+        let outside = (w.get() * 2.0).expect("a value with a tape");
+        let snapshot = w.get();
+        let line = line!() + 1;
+        let both = step.run(|| (&outside * &b.get())?.sum(())?.backward().map(|_| ()));
+        let e = both.expect_err("the gradient would stop at the step's edge");
+        assert!(matches!(e.kind(), ErrorKind::Backward { .. }), "{e}");
+        assert_eq!((e.loc().file(), e.loc().line()), (Some(file!()), Some(line)), "{e}");
+        assert!(e.to_string().contains("inside the closure") && e.to_string().contains("detach"), "call {k}: {e}");
+        // A loss made outside.
+        let loss = outside.sum(()).expect("a loss");
+        let e = step.run(|| loss.backward().map(|_| ())).expect_err("made outside");
+        assert!(e.to_string().contains("inside the closure"), "call {k}: {e}");
+        // A snapshot taken outside, of a `Var` that has changed since.
+        w.set(&(w.get() + 1.0).expect("a sum")).expect("a write");
+        let e = step.run(|| (&snapshot * &w.get())?.sum(())?.backward().map(|_| ())).expect_err("an old snapshot");
+        assert!(e.to_string().contains("detach"), "call {k}: {e}");
+        // Detached, it is a constant: fine.
+        let fixed = outside.detach().expect("detached");
+        let g = step.run(|| (&fixed * &b.get())?.sum(())?.backward()).expect("gradients");
+        assert_eq!(values(&g.get(&b).expect("a gradient")), values(&fixed));
+    }
+}
+
+#[test]
+fn indices_out_of_range_in_eager_code() {
+    let d = &own_device();
+    let table = Tensor::from_vec((0..6).map(|i| i as f32).collect::<Vec<_>>(), [3, 2], d).expect("a table");
+    for bad in [3i64, -1, i64::MAX, i64::MIN] {
+        let index = Tensor::from_vec(vec![0, bad], [2], d).expect("indices");
+        let line = line!() + 1;
+        let rows = table.index_select(0, &index).expect("clamped: told at the next host read");
+        let e = rows.to_vec::<f32>().expect_err("an index out of range");
+        assert!(matches!(e.kind(), ErrorKind::Index { len: 3, .. }), "{e}");
+        assert_eq!((e.loc().file(), e.loc().line()), (Some(file!()), Some(line)), "{e}");
+        assert!(e.to_string().contains("out of range"), "{e}");
+        // Told once.
+        assert_eq!(values(&table), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(values(&rows).len(), 4);
+    }
+}
+
+#[test]
+fn indices_out_of_range_in_a_step() {
+    let d = &own_device();
+    let table = Var::new(&Tensor::from_vec((0..6).map(|i| i as f32).collect::<Vec<_>>(), [3, 2], d).expect("a table"));
+    let (table, calls) = (table.expect("a Var"), Var::state(&vector(&[0.0], d)).expect("a Var"));
+    for read_inside in [false, true] {
+        let mut step = jit::Step::new();
+        let mut good = values(&calls.get())[0];
+        for k in 0..8 {
+            let bad = k == 0 || k > 4;
+            let index = Tensor::from_vec(vec![if bad { 7i64 } else { 2 }], [1], d).expect("indices");
+            let mut line = 0;
+            let result = step.run(|| {
+                calls.set(&(calls.get() + 1.0)?)?;
+                line = line!() + 1;
+                let rows = table.get().index_select(0, &index)?;
+                if read_inside {
+                    // The error may surface here.
+                    rows.to_vec::<f32>()?;
+                }
+                Ok(rows)
+            });
+            match result {
+                Ok(rows) => {
+                    assert!(!bad, "call {}", k + 1);
+                    assert_eq!(values(&rows), [4.0, 5.0]);
+                    good += 1.0;
+                }
+                Err(e) => {
+                    assert!(bad && matches!(e.kind(), ErrorKind::Index { .. }), "call {}: {e}", k + 1);
+                    assert_eq!((e.loc().file(), e.loc().line()), (Some(file!()), Some(line)), "{e}");
+                }
+            }
+            assert_eq!(values(&calls.get()), [good], "call {}: its writes are dropped when it failed", k + 1);
+        }
+    }
+}
+
+#[test]
+fn a_pending_value_on_another_thread() {
+    let d = &own_device();
+    let x = vector(&[1.0, 2.0], d);
+    let mut step = jit::Step::new();
+    for k in 0..4 {
+        step.run(|| {
+            let line = line!() + 1;
+            let y = (&x * 2.0)?;
+            let e = std::thread::scope(|s| s.spawn(|| y.exp().err()).join().expect("no panic")).expect("an error");
+            assert!(matches!(e.kind(), ErrorKind::LeakedValue { .. }), "call {}: {e}", k + 1);
+            let text = e.to_string();
+            assert!(text.contains(&format!("{}:{line}", file!())) && text.contains("another thread"), "{text}");
+            assert!(text.contains("after `Step::run` returns"), "says what to do: {text}");
+            Ok(())
+        })
+        .expect("a call");
+    }
+}
+
+#[test]
+fn too_little_memory() {
+    let d = Device::cpu_with(&CpuOptions { memory_limit: Some(1 << 20), ..CpuOptions::default() }).expect("a device");
+    let line = line!() + 1;
+    let e = Tensor::zeros([1 << 20], DType::F32, &d).expect_err("4 MiB of 1");
+    let ErrorKind::OutOfMemory { need, limit, .. } = e.kind() else { panic!("{e}") };
+    assert!(*need >= 4 << 20 && *limit == 1 << 20, "{e}");
+    assert_eq!((e.loc().file(), e.loc().line()), (Some(file!()), Some(line)), "{e}");
+    assert!(e.to_string().contains("free tensors or raise the limit"), "{e}");
+    assert_eq!(values(&(vector(&[1.0], &d) + 1.0).expect("an eager op")), [2.0]);
+}
