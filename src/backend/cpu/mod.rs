@@ -164,7 +164,7 @@ impl Backend for CpuBackend {
     }
 
     fn memory(&self) -> MemoryUse {
-        let stats = self.inner.pool.stats();
+        let stats = self.inner.memory.pool.stats();
         MemoryUse { live: stats.live_bytes, cached: stats.cached_bytes }
     }
 }
