@@ -340,7 +340,9 @@ impl Session {
         for (v, _) in reached.iter().enumerate().filter(|&(v, &r)| r && !is_leaf(v)) {
             if let Def::External { held, .. } = self.def(v as u32) {
                 let t = &self.held[held as usize];
-                return Err(tape::outside(t));
+                if is_taped(t) {
+                    return Err(tape::outside(t));
+                }
             }
         }
         if !reached.iter().enumerate().any(|(v, &r)| r && is_leaf(v)) {
