@@ -30,6 +30,14 @@ fn programs_are_the_same_eager_traced_and_frozen() {
     let most = number("STEPGRAPH_FAILURES", 5) as usize;
     let (next, total, failures) = (AtomicU64::new(0), Mutex::new(Figures::default()), Mutex::new(Vec::<String>::new()));
     let begun = Instant::now();
+    // Panics of the library are failures of a program; of the workers, told by their shrunk programs.
+    let hook = std::panic::take_hook();
+    let main = std::thread::current().id();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().id() == main {
+            hook(info);
+        }
+    }));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(8);
     std::thread::scope(|s| {
         for _ in 0..threads {

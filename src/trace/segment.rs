@@ -255,6 +255,7 @@ impl Session {
         let span = tracing::info_span!("compile", name = %format!("path{path}_{at}"));
         let _entered = span.enter();
         let plan = Arc::new(self.build(path, at, end, outputs, last, begun)?);
+        // A segment that makes nothing is not compiled.
         self.stats.compiles += plan.executable.is_some() as u64;
         self.stats.compile_time += plan.compile_time;
         tracing::info!(

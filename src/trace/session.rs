@@ -184,6 +184,7 @@ impl Session {
 
     /// Ends a call whose closure panicked: effects so far are kept, as eager code would have it.
     pub fn abort(&mut self) {
+        self.records = [None, None];
         if self.mode == Mode::Eager {
             self.storm.eager_ended();
             return;

@@ -77,13 +77,18 @@ pub fn run(p: &Program) -> Result<Figures, String> {
 
 fn run_all(p: &Program) -> Result<Figures, String> {
     let traced_on = traced_device(&p.options);
-    let before = traced_on.memory().live;
+    // What an eager op's plan needs to work in stays with the device, so a first run may leave something, but no more.
+    let live = || traced_on.memory().live;
+    let mut before = live();
     let figures = compare(p, &traced_on)?;
-    let after = traced_on.memory().live;
-    if after != before {
-        return Err(format!("{before} bytes live before the program, {after} after it"));
+    for _ in 0..2 {
+        if live() <= before {
+            return Ok(figures);
+        }
+        before = live();
+        compare(p, &traced_on)?;
     }
-    Ok(figures)
+    Err(format!("{before} bytes live before the program, {} after it", live()))
 }
 
 fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
@@ -109,7 +114,7 @@ fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
         both(&mut eager, &mut traced, |w| w.look())?;
     }
     let step = p.steps[last];
-    if step != 0 && !reads(p) {
+    if step != 0 && !host_code(p) {
         let at = eager.snapshot();
         both(&mut eager, &mut traced, |w| w.call(p, last))?;
         if let Ok(mut f) = traced.freeze(step) {
@@ -149,9 +154,13 @@ fn alike(a: &[HostValue], b: &[HostValue]) -> bool {
         })
 }
 
-/// Whether host control flow or numbers hang on values read.
-fn reads(p: &Program) -> bool {
-    p.before.iter().chain(&p.body).any(|l| l.0 == When::Positive || format!("{:?}", l.1).contains("Read"))
+/// Whether the closure has host code that a frozen step would leave out, or does not come to its end.
+fn host_code(p: &Program) -> bool {
+    p.body.iter().any(|l| {
+        l.0 == When::Positive
+            || matches!(l.1, Stmt::Reseed { .. } | Stmt::Fail | Stmt::Panic)
+            || format!("{:?}", l.1).contains("Read")
+    })
 }
 
 /// Does it in both worlds; what is seen must be the same.
