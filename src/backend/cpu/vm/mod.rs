@@ -21,6 +21,7 @@ mod simd;
 mod space;
 #[cfg(test)]
 mod tests;
+mod threaded;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
