@@ -51,7 +51,7 @@ impl Linear {
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = crate::base::location::Scope::enter();
-        x.matmul(&self.weight.get())?.add(&self.bias.get())
+        x.matmul(&self.weight.get())?.add(self.bias.get())
     }
 }
 

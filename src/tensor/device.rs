@@ -54,7 +54,8 @@ impl Device {
     /// Errors: an instruction set that this machine lacks.
     pub fn cpu_with(options: &CpuOptions) -> Result<Device> {
         let isa = options.isa.as_deref().map(isa_named).transpose()?;
-        let options = cpu::Options { threads: options.threads, isa, memory_limit: options.memory_limit, ..Default::default() };
+        let options =
+            cpu::Options { threads: options.threads, isa, memory_limit: options.memory_limit, ..Default::default() };
         Ok(Device::with_backend(CpuBackend::new(options)?))
     }
 

@@ -47,7 +47,8 @@ pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Re
     if flagged {
         device.flag(index_error(&prepared.op, operands).at(loc));
     }
-    let taped = prepared.ty.dtype.is_float() && operands.iter().any(|t| matches!(t.0.origin, Origin::Leaf(_) | Origin::Tape(_)));
+    let taped = prepared.ty.dtype.is_float()
+        && operands.iter().any(|t| matches!(t.0.origin, Origin::Leaf(_) | Origin::Tape(_)));
     let origin = if taped {
         let operands = operands.iter().map(|&t| t.clone()).collect();
         Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc }))
@@ -84,7 +85,9 @@ fn cast_scalar(e: &Elementwise, operands: &[&Tensor]) -> Result<Elementwise> {
     let (Some(t), Some((position, s))) = (data, e.scalar) else { return Ok(*e) };
     let dtype = if e.row.dtypes == DTypes::Select && position == 0 { DType::Bool } else { t.dtype() };
     if s.dtype.is_float() && !dtype.is_float() {
-        let expected = format!("a host number that {dtype} can hold (cast the tensor with `.to_dtype(DType::F32)` to compute in floats)");
+        let expected = format!(
+            "a host number that {dtype} can hold (cast the tensor with `.to_dtype(DType::F32)` to compute in floats)"
+        );
         return Err(Error::argument(e.row.name, expected, format!("{s}")));
     }
     Ok(Elementwise { row: e.row, scalar: Some((position, s.cast(dtype))) })
@@ -150,10 +153,8 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
     let params: SmallVec<[u64; 2]> = scalars.iter().map(|s| s.bits).collect();
     let mut outputs = Vec::with_capacity(1);
     let result = executable.launch(&mut Launch { inputs: &bindings, params: &params, outputs: &mut outputs })?;
-    let buffer = outputs
-        .pop()
-        .flatten()
-        .ok_or_else(|| Error::bug("eager", format!("{} gave no buffer", op.rules().name())))?;
+    let buffer =
+        outputs.pop().flatten().ok_or_else(|| Error::bug("eager", format!("{} gave no buffer", op.rules().name())))?;
     Ok((Ready { buffer, layout }, result.index_flag))
 }
 

@@ -163,7 +163,11 @@ impl Tensor {
     pub(crate) fn axis(&self, op: &'static str, axis: isize) -> Result<usize> {
         let rank = self.rank() as isize;
         if axis < -rank || axis >= rank {
-            return Err(Error::argument(op, format!("an axis in {}..{rank} of shape {}", -rank, self.shape()), axis.to_string()));
+            return Err(Error::argument(
+                op,
+                format!("an axis in {}..{rank} of shape {}", -rank, self.shape()),
+                axis.to_string(),
+            ));
         }
         Ok((if axis < 0 { axis + rank } else { axis }) as usize)
     }

@@ -102,7 +102,13 @@ impl std::fmt::Display for Tensor {
 /// Axes longer than this are abridged to their first and last three elements.
 const PRINTED: usize = 12;
 
-fn write_axis(f: &mut std::fmt::Formatter<'_>, cells: &[String], dims: &[usize], width: usize, depth: usize) -> std::fmt::Result {
+fn write_axis(
+    f: &mut std::fmt::Formatter<'_>,
+    cells: &[String],
+    dims: &[usize],
+    width: usize,
+    depth: usize,
+) -> std::fmt::Result {
     let Some((&n, rest)) = dims.split_first() else {
         return write!(f, "{}", cells.first().map_or("", |c| c.as_str()));
     };
@@ -136,4 +142,3 @@ fn write_axis(f: &mut std::fmt::Formatter<'_>, cells: &[String], dims: &[usize],
     }
     f.write_str("]")
 }
-

@@ -11,7 +11,7 @@ use crate::tensor::tape::{self, Entry, GradTable, Gradients, no_tape};
 use crate::tensor::{At, Device, Origin, Tensor, Var, eager, var};
 use crate::trace::session::{Mode, Session};
 use crate::trace::shadow::{blank, is_taped};
-use crate::trace::tree::{Def, Event, Extra, Kind, Path, ValId, VarGuard};
+use crate::trace::tree::{Def, Event, ExternalGuard, Extra, Kind, Path, ValId, VarGuard};
 
 impl Session {
     /// Starts a new path at the cursor, unless the present one has nothing behind it.
@@ -55,7 +55,10 @@ impl Session {
         }
         let layout = *t.ready_state()?.layout;
         let held = self.held.len() as u32;
-        let v = self.define(Def::External { ty: t.ty(), layout, taped: is_taped(t), held }, t.addr());
+        let externals = &mut self.tree.paths[self.path as usize].externals;
+        externals.push(ExternalGuard { ty: t.ty(), layout, taped: is_taped(t) });
+        let guard = externals.len() as u32 - 1;
+        let v = self.define(Def::External { guard, held }, t.addr());
         self.bound.insert(t.addr());
         self.held.push(t.clone());
         Ok(v)
@@ -69,7 +72,14 @@ impl Session {
         self.record_op_at(op, operands, device, loc, false).map_err(|e| e.at(loc))
     }
 
-    fn record_op_at(&mut self, op: &Op, operands: &[&Tensor], device: &Device, loc: Loc, inner: bool) -> Result<Tensor> {
+    fn record_op_at(
+        &mut self,
+        op: &Op,
+        operands: &[&Tensor],
+        device: &Device,
+        loc: Loc,
+        inner: bool,
+    ) -> Result<Tensor> {
         let prepared = eager::prepare(op, operands, device)?;
         let (ready, flag) = eager::compute(&prepared, operands, device)?;
         if flag && self.flagged.is_none() {
@@ -107,23 +117,18 @@ impl Session {
         op.rules().with_scalars(&scalars)
     }
 
-    fn slot_or_bind(&mut self, v: &Var) -> Result<u32> {
+    fn slot_or_bind(&mut self, v: &Var) -> u32 {
         if let Some(slot) = self.slot(v) {
-            return Ok(slot);
-        }
-        let own = self.device.get_or_insert_with(|| v.device().clone());
-        if own != v.device() {
-            let (left, right) = (own.name().to_string(), v.device().name().to_string());
-            return Err(Error::new(ErrorKind::Device { op: "Var", left, right }));
+            return slot;
         }
         let guard = VarGuard { ty: v.ty(), trainable: v.is_trainable() };
         self.tree.paths[self.path as usize].vars.push(guard);
-        Ok(self.bind_var(v))
+        self.bind_var(v)
     }
 
     pub fn record_get(&mut self, v: &Var, at: At) -> Result<Tensor> {
         let loc = Loc::resolve(at);
-        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v);
         let binding = &self.vars[slot as usize];
         if let Some(value) = binding.current {
             return self.handle(value).cloned();
@@ -157,7 +162,7 @@ impl Session {
     pub fn record_set(&mut self, v: &Var, value: &Tensor, at: At) -> Result<()> {
         let loc = Loc::resolve(at);
         value.ready_state().map_err(|e| e.at(loc))?;
-        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v);
         let id = self.id_of(value).map_err(|e| e.at(loc))?;
         self.push(Event { var: slot, operands: smallvec![id], ..blank(Kind::VarSet, loc) });
         let b = &mut self.vars[slot as usize];
@@ -229,7 +234,10 @@ impl Session {
         let loc = Loc::resolve(at);
         let Some(&loss_id) = self.ids.get(&loss.addr()) else {
             let outside = ErrorKind::Backward {
-                detail: format!("the value made at {} was computed outside the step; compute it inside the closure", loss.0.made),
+                detail: format!(
+                    "the value made at {} was computed outside the step; compute it inside the closure",
+                    loss.0.made
+                ),
             };
             return Err(no_tape(loss).unwrap_or_else(|| outside.into()));
         };
@@ -264,10 +272,10 @@ impl Session {
                     result: Val(e.out),
                     loc: e.loc,
                 }),
-                Kind::VarGet if self.vars[e.var as usize].var.is_trainable() => {
-                    if !leaves.contains(&(e.var, Val(e.out))) {
-                        leaves.push((e.var, Val(e.out)));
-                    }
+                Kind::VarGet
+                    if self.vars[e.var as usize].var.is_trainable() && !leaves.contains(&(e.var, Val(e.out))) =>
+                {
+                    leaves.push((e.var, Val(e.out)));
                 }
                 _ => {}
             }
@@ -303,7 +311,7 @@ impl Session {
         }
         let is_leaf = |v: usize| leaves.iter().any(|l| l.1.0 as usize == v);
         for (v, _) in reached.iter().enumerate().filter(|&(v, &r)| r && !is_leaf(v)) {
-            if let Def::External { taped: true, held, .. } = self.def(v as u32) {
+            if let Def::External { held, .. } = self.def(v as u32) {
                 let t = &self.held[held as usize];
                 if matches!(t.0.origin, Origin::Tape(_)) {
                     let detail = format!(
@@ -342,7 +350,10 @@ impl Emit for Inner<'_> {
     }
 
     fn ty(&self, v: Val) -> Type {
-        self.session.handle(v.0).map(|t| t.ty()).unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
+        self.session
+            .handle(v.0)
+            .map(|t| t.ty())
+            .unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
     }
 }
 
@@ -364,7 +375,8 @@ impl Emit for Oracle<'_> {
             && e.operands.iter().copied().eq(operands.iter().map(|v| v.0))
             && e.op.rules().scalars().iter().map(|s| s.origin).eq(op.rules().scalars().iter().map(|s| s.origin));
         if !same {
-            let detail = format!("a replayed backward: recorded {:?}{:?}, the rules give {op:?}{operands:?}", e.op, e.operands);
+            let detail =
+                format!("a replayed backward: recorded {:?}{:?}, the rules give {op:?}{operands:?}", e.op, e.operands);
             return Err(Error::bug("trace", detail));
         }
         self.next += 1;
@@ -372,7 +384,10 @@ impl Emit for Oracle<'_> {
     }
 
     fn ty(&self, v: Val) -> Type {
-        self.session.handle(v.0).map(|t| t.ty()).unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
+        self.session
+            .handle(v.0)
+            .map(|t| t.ty())
+            .unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::backend::{Buffer, Executable, InputBinding, Launch};
+use crate::backend::{Buffer, Executable, InputBinding, Launch, LaunchResult};
 use crate::base::{Error, ErrorKind, Layout, Result};
 use crate::ir::{Graph, InputKind, NodeId};
 use crate::pass;
@@ -25,6 +25,10 @@ pub(crate) struct SegmentPlan {
     pub outputs: Vec<ValId>,
     /// (var slot, output position) of the `Var` writes.
     pub writes: Vec<(u32, u32)>,
+    /// The values written, in the order of `writes`.
+    pub written: Vec<ValId>,
+    /// The input with the old value, per write.
+    pub donors: Vec<Option<u32>>,
     pub inputs: Vec<PlanInput>,
     pub targets: Vec<PlanOutput>,
     /// Those of `targets`, to share.
@@ -56,7 +60,7 @@ pub(crate) struct PlanInput {
     pub value: ValId,
     pub source: Source,
     pub layout: Layout,
-    /// The `Var` slot whose old value it is, when the plan may overwrite it.
+    /// The write (position in `writes`) of the `Var` whose old value it is, when the plan may overwrite it.
     pub donor: Option<u32>,
 }
 
@@ -219,7 +223,14 @@ impl Session {
         })
     }
 
-    fn compile(&mut self, path: u32, at: usize, end: u32, mut outputs: Vec<ValId>, last: bool) -> Result<Arc<SegmentPlan>> {
+    fn compile(
+        &mut self,
+        path: u32,
+        at: usize,
+        end: u32,
+        mut outputs: Vec<ValId>,
+        last: bool,
+    ) -> Result<Arc<SegmentPlan>> {
         let begun = Instant::now();
         let known = self.tree.paths[path as usize].events[at].extra.as_ref().map_or(0, |x| x.plans.len());
         if known > 0 {
@@ -263,7 +274,15 @@ impl Session {
         extra.map(|x| x.plans.iter().flat_map(|p| p.outputs.iter().copied()).collect()).unwrap_or_default()
     }
 
-    fn build(&mut self, path: u32, at: usize, end: u32, outputs: Vec<ValId>, last: bool, begun: Instant) -> Result<SegmentPlan> {
+    fn build(
+        &mut self,
+        path: u32,
+        at: usize,
+        end: u32,
+        outputs: Vec<ValId>,
+        last: bool,
+        begun: Instant,
+    ) -> Result<SegmentPlan> {
         let dirty: Vec<(u32, ValId)> = self
             .vars
             .iter()
@@ -271,7 +290,12 @@ impl Session {
             .filter(|(_, b)| b.dirty)
             .filter_map(|(slot, b)| Some((slot as u32, b.written?)))
             .collect();
-        let mut b = Builder { session: self, graph: Graph::new(format!("path{path}_{at}")), nodes: FxHashMap::default(), inputs: Vec::new() };
+        let mut b = Builder {
+            session: self,
+            graph: Graph::new(format!("path{path}_{at}")),
+            nodes: FxHashMap::default(),
+            inputs: Vec::new(),
+        };
         for dtype in b.session.param_dtypes() {
             b.graph.param(dtype);
         }
@@ -294,18 +318,25 @@ impl Session {
             b.graph.output(node);
         }
         let mut writes = Vec::new();
+        let written: Vec<ValId> = dirty.iter().map(|d| d.1).collect();
         for &(slot, v) in &dirty {
             let node = b.resolve(v)?;
             let position = b.graph.outputs().len() as u32;
             writes.push((slot, position));
             b.graph.output(node);
         }
+        let slots: FxHashMap<u32, u32> = writes.iter().enumerate().map(|(k, w): (usize, &(u32, u32))| (w.0, k as u32)).collect();
+        let mut donors = vec![None; writes.len()];
         // Only a call's last segment may overwrite a `Var`'s buffer in place.
         for i in 0..b.inputs.len() {
             if let Def::Snapshot { var, .. } = b.session.def(b.inputs[i].value) {
-                let written_by = writes.iter().find(|w| w.0 == var && last).map(|w| w.1);
+                let write = slots.get(&var).copied().filter(|_| last);
+                let written_by = write.map(|k| writes[k as usize].1);
                 b.graph.set_input_kind(i, InputKind::Var { written_by })?;
-                b.inputs[i].donor = written_by.map(|_| var);
+                b.inputs[i].donor = write;
+                if let Some(k) = write {
+                    donors[k as usize] = Some(i as u32);
+                }
             }
         }
         let (graph, inputs) = (b.graph, b.inputs);
@@ -314,7 +345,20 @@ impl Session {
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
             let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
+            return Ok(SegmentPlan {
+                outputs,
+                writes,
+                written,
+                donors,
+                inputs: Vec::new(),
+                targets,
+                layouts,
+                executable,
+                params,
+                compile_time,
+                compiled,
+                used: AtomicU64::new(0),
+            });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
@@ -323,12 +367,15 @@ impl Session {
         let explained = explain(&graph, &compiled);
         let executable = device.backend().compile(compiled.plan)?;
         if let (Some(dir), Some([before, after, plan])) = (dump, texts) {
-            let parts = [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
+            let parts =
+                [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
             write_dump(&dir, &format!("step{}_{}", self.stamp, graph.name), &parts)?;
         }
         Ok(SegmentPlan {
             outputs,
             writes,
+            written,
+            donors,
             inputs,
             layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
@@ -345,6 +392,7 @@ impl Session {
         if plan.executable.is_none() {
             return Ok(());
         }
+        let mut ready = std::mem::take(&mut self.ready);
         let mut sources: SmallVec<[&Tensor; 32]> = SmallVec::new();
         for i in &plan.inputs {
             sources.push(match i.source {
@@ -352,19 +400,26 @@ impl Session {
                 Source::Event(e) => self.event(e).template.as_ref().ok_or_else(no_template)?,
             });
         }
-        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2)?;
+        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2, &mut ready);
         drop(sources);
+        self.set_outputs(plan, &mut ready)?;
+        self.ready = ready;
+        let outcome = outcome?;
         self.last.launches += 1;
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
         self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
-        for (&v, ready) in plan.outputs.iter().zip(outcome.outputs) {
-            let _ = self.handle(v)?.0.state.set(Ok(ready));
-        }
         if outcome.index_flag {
             return Err(self.index_flag_error());
+        }
+        Ok(())
+    }
+
+    fn set_outputs(&self, plan: &SegmentPlan, ready: &mut Vec<Ready>) -> Result<()> {
+        for (&v, ready) in plan.outputs.iter().zip(ready.drain(..)) {
+            let _ = self.handle(v)?.0.state.set(Ok(ready));
         }
         Ok(())
     }
@@ -422,15 +477,8 @@ fn no_template() -> Error {
     Error::bug("trace", "an input of a segment has no handle")
 }
 
-/// What a launch gave.
-pub(crate) struct Outcome {
-    /// One per value the plan makes ready.
-    pub outputs: SmallVec<[Ready; 8]>,
-    pub index_flag: bool,
-    pub in_place: u32,
-}
-
-/// Launches `plan` with its inputs, its written `Var`s (in the order of `plan.writes`) locked in id order.
+/// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `outputs` gets one
+/// value per value the plan makes ready.
 ///
 /// `own_handles`: how many handles of a `Var`'s old value belong to the `Var` and the launcher. With no more
 /// than those, and no other holder of the buffer, the plan may overwrite it.
@@ -440,29 +488,28 @@ pub(crate) fn launch_plan(
     vars: &[&crate::tensor::Var],
     params: &[u64],
     own_handles: usize,
-) -> Result<Outcome> {
+    outputs: &mut Vec<Ready>,
+) -> Result<LaunchResult> {
     let Some(executable) = &plan.executable else {
-        return Ok(Outcome { outputs: SmallVec::new(), index_flag: false, in_place: 0 });
+        return Ok(LaunchResult::default());
     };
     // Locks are taken in id order, whoever launches; nearly always that is the order of the writes.
-    let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
-    if !vars.is_sorted_by_key(|v| v.id()) {
+    let mut guards: SmallVec<[Option<_>; 16]> = SmallVec::new();
+    if vars.is_sorted_by_key(|v| v.id()) {
+        guards.extend(vars.iter().map(|v| Some(v.lock())));
+    } else {
+        let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
         order.sort_by_key(|&i| vars[i].id());
-    }
-    let mut guards: SmallVec<[Option<_>; 16]> = vars.iter().map(|_| None).collect();
-    for &i in &order {
-        guards[i] = Some(vars[i].lock());
+        guards.extend(vars.iter().map(|_| None));
+        for i in order {
+            guards[i] = Some(vars[i].lock());
+        }
     }
     let mut bindings: SmallVec<[InputBinding<'_>; 32]> = SmallVec::new();
     for (t, i) in sources.iter().zip(&plan.inputs) {
         let ready = t.ready_state()?;
-        let exclusive = i.donor.is_some_and(|slot| {
-            let held_by_var = plan
-                .writes
-                .iter()
-                .position(|w| w.0 == slot)
-                .and_then(|k| guards[k].as_ref())
-                .is_some_and(|g| g.same(t));
+        let exclusive = i.donor.is_some_and(|write| {
+            let held_by_var = guards[write as usize].as_ref().is_some_and(|g| g.same(t));
             held_by_var && Arc::strong_count(&t.0) == own_handles && Arc::strong_count(&ready.buffer) == 1
         });
         bindings.push(InputBinding { buffer: &ready.buffer, layout: &ready.layout, dtype: t.dtype(), exclusive });
@@ -481,13 +528,18 @@ pub(crate) fn launch_plan(
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
         Ok(Ready { buffer, layout: plan.layouts[k].clone() })
     };
-    let mut outputs = SmallVec::new();
     for k in 0..plan.outputs.len() {
         outputs.push(ready(k)?);
     }
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
     if !result.index_flag {
         for (k, &(_, position)) in plan.writes.iter().enumerate() {
+            // Written in place, and nobody else can see the handle: it stands for the new value now.
+            let own = plan.donors[k].and_then(|i| bindings.get(i as usize)).filter(|b| b.exclusive);
+            let written = buffers.get(position as usize).and_then(|b| b.as_ref());
+            if own.zip(written).is_some_and(|(b, w)| Arc::ptr_eq(b.buffer, w)) {
+                continue;
+            }
             let value = ready(position as usize)?;
             if let Some(guard) = &mut guards[k] {
                 let new = var::leaf_of(vars[k], value, guard.0.made);
@@ -496,7 +548,7 @@ pub(crate) fn launch_plan(
         }
     }
     drop(guards);
-    Ok(Outcome { outputs, index_flag: result.index_flag, in_place: result.in_place })
+    Ok(result)
 }
 
 /// Builds the graph of a segment.
@@ -565,7 +617,8 @@ fn explain(graph: &Graph, compiled: &pass::Compiled) -> Explained {
 fn write_dump(dir: &std::path::Path, name: &str, parts: &[(&str, String)]) -> Result<()> {
     for (ending, text) in parts {
         let path = dir.join(format!("{name}.{ending}"));
-        let io = |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
+        let io =
+            |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
         std::fs::create_dir_all(dir).map_err(io)?;
         std::fs::write(&path, text).map_err(io)?;
     }

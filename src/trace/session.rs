@@ -16,7 +16,7 @@ use crate::op::Op;
 use crate::pass;
 use crate::tensor::recorder::Recorder;
 use crate::tensor::tape::{GradTable, Gradients};
-use crate::tensor::{At, Device, Rng, Tensor, Var, eager};
+use crate::tensor::{At, Device, Ready, Rng, Tensor, Var, eager};
 use crate::trace::freeze::CallRecord;
 use crate::trace::stats::{Last, Stats};
 use crate::trace::storm::Storm;
@@ -85,7 +85,9 @@ pub(crate) struct Session {
     pub flagged: Option<Error>,
     pub last: Last,
     /// The last two calls, for `freeze`.
-    pub records: [Option<CallRecord>; 2],
+    pub records: [Option<Box<CallRecord>>; 2],
+    /// Kept from launch to launch for its memory.
+    pub ready: Vec<Ready>,
     /// Compiled segments launched by this call.
     pub launched: Vec<Arc<crate::trace::segment::SegmentPlan>>,
 }
@@ -121,6 +123,7 @@ impl Session {
             flagged: None,
             last: Last::default(),
             records: [None, None],
+            ready: Vec::new(),
             launched: Vec::new(),
         }
     }
@@ -350,6 +353,9 @@ impl Recorder for Session {
     }
 
     fn var_get(&mut self, var: &Var, at: At) -> Tensor {
+        if self.mode != Mode::Eager && !self.on_device(var.device()) {
+            return var.load();
+        }
         let result = match self.mode {
             Mode::Shadow => self.shadow_get(var, at),
             Mode::Record => self.record_get(var, at),
@@ -369,6 +375,9 @@ impl Recorder for Session {
 
     fn var_set(&mut self, var: &Var, value: &Tensor, at: At) -> Result<()> {
         value.check_owner(self.stamp).map_err(|e| e.at(Loc::resolve(at)))?;
+        if self.mode != Mode::Eager && !self.on_device(var.device()) {
+            return var.store(value).map_err(|e| e.at(Loc::resolve(at)));
+        }
         match self.mode {
             Mode::Shadow => self.shadow_set(var, value, at),
             Mode::Record => self.record_set(var, value, at),

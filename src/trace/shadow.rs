@@ -10,7 +10,7 @@ use crate::op::Op;
 use crate::tensor::tape::{GradTable, Gradients, no_tape};
 use crate::tensor::{At, Device, Origin, Tensor, Var, eager};
 use crate::trace::session::{Mode, Session};
-use crate::trace::tree::{Def, Event, Kind, NONE, PathId, VarGuard};
+use crate::trace::tree::{Def, Event, ExternalGuard, Kind, NONE, Path, PathId, ValId, VarGuard};
 
 /// Appends the op's host scalars, each in the dtype that the event's parameter has.
 #[inline]
@@ -141,7 +141,7 @@ impl Session {
                 self.ptrs[v as usize] == t.addr()
             } else if let Some(bound) = new.get((v - known) as usize) {
                 bound.addr() == t.addr()
-            } else if v == known + new.len() as u32 && self.fits(p.defs[(v - p.base_value) as usize], t, &new) {
+            } else if v == known + new.len() as u32 && self.fits(p, v, t, &new) {
                 new.push(t);
                 true
             } else {
@@ -157,14 +157,16 @@ impl Session {
         true
     }
 
-    /// Whether `t` may be bound to the external `def` here: guards, and distinct from all others.
-    fn fits(&self, def: Def, t: &Tensor, new: &[&Tensor]) -> bool {
-        let Def::External { ty, layout, taped, .. } = def else { return false };
+    /// Whether `t` may be bound to the external `v` of path `p` here: guards, and distinct from all others.
+    fn fits(&self, p: &Path, v: ValId, t: &Tensor, new: &[&Tensor]) -> bool {
+        let def = v.checked_sub(p.base_value).and_then(|i| p.defs.get(i as usize));
+        let Some(&Def::External { guard, .. }) = def else { return false };
+        let ExternalGuard { ty, layout, taped } = &p.externals[guard as usize];
         t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) != self.stamp
-            && t.0.ty == ty
+            && t.0.ty == *ty
             && self.device.as_ref() == Some(t.device())
-            && matches!(t.0.state.get(), Some(Ok(r)) if *r.layout == layout)
-            && is_taped(t) == taped
+            && matches!(t.0.state.get(), Some(Ok(r)) if *r.layout == *layout)
+            && is_taped(t) == *taped
             && !self.bound.contains(&t.addr())
             && new.iter().all(|o| o.addr() != t.addr())
     }
@@ -258,7 +260,7 @@ impl Session {
         }
         let (e_var, v) = (e.var, e.operands[0]);
         let known = self.ptrs.len() as u32;
-        let bind = v == known && self.fits(p.defs[(v - p.base_value) as usize], value, &[]);
+        let bind = v == known && self.fits(p, v, value, &[]);
         if !bind && self.ptrs.get(v as usize) != Some(&value.addr()) {
             return false;
         }
@@ -329,7 +331,8 @@ impl Session {
         let (path, at) = (self.path, self.cursor);
         let stamp = self.stamp;
         let events = &mut self.tree.paths[path as usize].events;
-        let (head, inner) = events[at..].split_first_mut().unwrap_or_else(|| unreachable!("the event was just matched"));
+        let (head, inner) =
+            events[at..].split_first_mut().unwrap_or_else(|| unreachable!("the event was just matched"));
         let Some(extra) = &mut head.extra else {
             return Err(crate::base::Error::bug("trace", "a backward event without its table"));
         };
@@ -412,5 +415,15 @@ fn describe_event(e: &Event) -> String {
 
 /// An event of `kind` that defines nothing yet.
 pub(crate) fn blank(kind: Kind, loc: Loc) -> Event {
-    Event { kind, inner: false, op: Op::Matmul, operands: SmallVec::new(), out: NONE, var: 0, template: None, loc, extra: None }
+    Event {
+        kind,
+        inner: false,
+        op: Op::Matmul,
+        operands: SmallVec::new(),
+        out: NONE,
+        var: 0,
+        template: None,
+        loc,
+        extra: None,
+    }
 }

@@ -218,7 +218,11 @@ pub fn no_update_in_place_before_the_last_segment(device: &Device) {
                 drop(old);
                 let s = w.get().sum(())?.item::<f32>()?;
                 // Needs what was computed from the old value, in a new way from call 7 on.
-                if k < 6 { w.set(&(&doubled + 0.5)?)? } else { w.set(&(&doubled - &w.get())?)? }
+                if k < 6 {
+                    w.set(&(&doubled + 0.5)?)?
+                } else {
+                    w.set(&(&doubled - &w.get())?)?
+                }
                 Ok(s)
             })
             .expect("a call");

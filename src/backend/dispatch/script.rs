@@ -75,6 +75,7 @@ pub struct Script {
     pub(super) params: usize,
     /// Parameters that move an access: the word and its largest value, as i64 from 0.
     pub(super) bounds: Vec<(u32, u64)>,
+    pub(super) arena_bytes: usize,
     pub(super) slots: Vec<SlotKind>,
     pub(super) outputs: Vec<Output>,
     /// Number of the plan's outputs, views among them.
@@ -87,7 +88,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script of a checked plan, given one call per step.
+    /// The script of a plan, given one call per step, made for that step.
     pub fn new(plan: &Plan, calls: Vec<Call>) -> Result<Script> {
         let bug = |detail: String| Err(Error::bug("dispatch", detail));
         if calls.len() != plan.steps.len() {
@@ -140,6 +141,7 @@ impl Script {
             inputs: plan.inputs.clone(),
             params: plan.params.len(),
             bounds: bounds(plan),
+            arena_bytes: plan.arena_bytes,
             slots: plan.slots.iter().map(|s| s.kind).collect(),
             outputs,
             all_outputs: plan.outputs.len(),
@@ -240,7 +242,6 @@ fn describe(dtype: crate::base::DType, layout: &Layout) -> String {
     }
     text
 }
-
 
 /// The parameters that move an access, with the largest value that all steps allow.
 fn bounds(plan: &Plan) -> Vec<(u32, u64)> {

@@ -9,6 +9,7 @@
 
 #![allow(unsafe_code)]
 
+mod call;
 mod code;
 mod drive;
 mod emit;
@@ -17,6 +18,7 @@ mod long;
 mod lower;
 mod memory;
 mod program;
+mod scatter_add;
 mod simd;
 mod space;
 #[cfg(test)]
@@ -25,8 +27,10 @@ mod threaded;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(in crate::backend::cpu) use call::kernel;
 pub use isa::Isa;
 pub use program::Program;
+pub(in crate::backend::cpu) use scatter_add::scatter_add;
 
 use crate::base::Result;
 use crate::kernel::Kernel;
