@@ -23,6 +23,7 @@ mod simd;
 mod space;
 #[cfg(test)]
 mod tests;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports, unused_macros))]
 mod threaded;
 #[cfg(target_arch = "x86_64")]
 mod x86;
