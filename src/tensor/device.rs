@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::backend::cpu::{self, CpuBackend, Isa};
-use crate::backend::{Backend, Counts, null::NullBackend};
+use crate::backend::{Backend, Counts, MemoryUse, null::NullBackend};
 use crate::base::{Error, Result};
 use crate::tensor::eager::EagerCache;
 
@@ -87,6 +87,11 @@ impl Device {
     /// What the device did so far, counted by its backend: launches, kernels, copies.
     pub fn counts(&self) -> Counts {
         self.0.backend.counters().read()
+    }
+
+    /// What its memory holds now: tensors and the arenas of compiled steps.
+    pub fn memory(&self) -> MemoryUse {
+        self.0.backend.memory()
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {

@@ -14,7 +14,7 @@ use crate::ir::{Graph, InputKind};
 use crate::op::elementwise::{DTypes, Elementwise};
 use crate::op::{Class, Op};
 use crate::pass;
-use crate::tensor::tape::TapeNode;
+use crate::tensor::tape::{self, TapeNode};
 use crate::tensor::{Device, Origin, Ready, Tensor};
 
 /// Executables of single ops, by what they were compiled for.
@@ -48,10 +48,11 @@ pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Re
         device.flag(index_error(&prepared.op, operands).at(loc));
     }
     let taped = prepared.ty.dtype.is_float()
-        && operands.iter().any(|t| matches!(t.0.origin, Origin::Leaf(_) | Origin::Tape(_)));
+        && prepared.op.carries_gradient()
+        && operands.iter().any(|t| matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_)));
     let origin = if taped {
         let operands = operands.iter().map(|&t| t.clone()).collect();
-        Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc }))
+        Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc, order: tape::next_order() }))
     } else {
         Origin::Constant
     };
@@ -129,7 +130,8 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
         .collect();
     let key = Key {
         op: op.rules().with_scalars(&zeroed),
-        operands: operands.iter().zip(inputs).map(|(t, r)| (t.dtype(), *r.layout)).collect(),
+        // Where in its buffer an operand begins is no part of the code.
+        operands: operands.iter().zip(inputs).map(|(t, r)| (t.dtype(), r.layout.from_start())).collect(),
     };
     let cached = device.eager_cache().0.lock().get(&key).cloned();
     let Entry { executable, layout } = match cached {
@@ -187,8 +189,9 @@ fn compile(key: &Key, scalars: &[Scalar], device: &Device) -> Result<Arc<dyn Exe
     device.backend().compile_eager(pass::compile_op(&graph)?)
 }
 
-/// A contiguous copy of a strided tensor: `op` is a movement op that keeps its type.
-pub(crate) fn contiguous(op: &Op, t: &Tensor) -> Result<Ready> {
-    let prepared = prepare(op, &[t], t.device())?;
+/// A contiguous copy of a strided tensor.
+pub(crate) fn contiguous(t: &Tensor) -> Result<Ready> {
+    // A cast to the same dtype copies every element as it is.
+    let prepared = prepare(&Op::Cast(t.dtype()), &[t], t.device())?;
     Ok(run_kernel(&prepared, &[t], &[t.ready_state()?], t.device())?.0)
 }

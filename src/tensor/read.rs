@@ -6,7 +6,6 @@ use crate::base::dtype::Element;
 use crate::base::host::HostData;
 use crate::base::location::Scope;
 use crate::base::{Error, HostValue, Loc, Result};
-use crate::op::Op;
 use crate::tensor::recorder::{self, here};
 use crate::tensor::{At, Tensor, eager};
 
@@ -73,8 +72,7 @@ impl Tensor {
             return Ok(out);
         }
         // A strided view: gathered by a copy on the device.
-        let op = Op::Expand { shape: self.shape() };
-        let copy = eager::contiguous(&op, self)?;
+        let copy = eager::contiguous(self)?;
         device.backend().download(&copy.buffer, 0, &mut out)?;
         Ok(out)
     }

@@ -117,7 +117,12 @@ impl Session {
             return Err(refuse("the step does no tensor work".into()));
         };
         if a.survivors != b.survivors {
-            return Err(refuse("the last two calls kept different values alive".into()));
+            let (old, new) = (&a.survivors, &b.survivors);
+            let one = new.iter().find(|v| !old.contains(v)).or_else(|| old.iter().find(|v| !new.contains(v)));
+            let at = one.map_or(Loc::NONE, |&v| self.made_at(b.path, v));
+            return Err(refuse(format!(
+                "only one of the last two calls kept the value made at {at}; keep the same ones at every call"
+            )));
         }
         if let Some(loc) = b.host_data {
             return Err(refuse(format!(
@@ -185,6 +190,19 @@ impl Session {
             }
         }
         out
+    }
+
+    /// The line that makes value `v` on the path that ends in `path`.
+    fn made_at(&self, path: u32, v: ValId) -> Loc {
+        let mut at = Some(path);
+        while let Some(p) = at {
+            let known = &self.tree.paths[p as usize];
+            if let Some(e) = known.events.iter().find(|e| e.out == v && e.template.is_some()) {
+                return e.loc;
+            }
+            at = known.parent;
+        }
+        Loc::NONE
     }
 
     /// The line of the op that takes parameter `k`, on the path that ends in `path`.
@@ -261,12 +279,11 @@ impl Frozen {
                 Input::Tensor(t) => t.clone(),
                 Input::Var(slot) => self.vars[*slot as usize].lock().clone(),
             };
-            if *t.ready_state()?.layout == known.layout {
+            if t.ready_state()?.layout.same_strides(&known.layout) {
                 values.push(t);
             } else {
                 // Somebody put a differently strided value in: copied to the layout the plan knows.
-                let op = Op::Expand { shape: t.shape() };
-                let ready = eager::contiguous(&op, &t)?;
+                let ready = eager::contiguous(&t)?;
                 self.copies += 1;
                 values.push(Tensor::ready(t.ty(), t.device().clone(), ready, Origin::Constant, t.0.made));
             }

@@ -53,7 +53,7 @@ impl Session {
         if let Some(&v) = self.ids.get(&t.addr()) {
             return Ok(v);
         }
-        let layout = *t.ready_state()?.layout;
+        let layout = t.ready_state()?.layout.from_start();
         let held = self.held.len() as u32;
         let externals = &mut self.tree.paths[self.path as usize].externals;
         externals.push(ExternalGuard { ty: t.ty(), layout, taped: is_taped(t) });
@@ -131,6 +131,8 @@ impl Session {
         let slot = self.slot_or_bind(v);
         let binding = &self.vars[slot as usize];
         if let Some(value) = binding.current {
+            // Only the `Var` knew it when the paths parted.
+            self.materialize(&[value]).map_err(|e| e.at(loc))?;
             return self.handle(value).cloned();
         }
         let event = self.ordinal();
@@ -143,12 +145,16 @@ impl Session {
             self.vars[slot as usize].current = Some(out);
             return Ok(t);
         }
-        let value = v.lock().clone();
+        let value = v.load();
+        let layout = value.ready_state()?.layout.from_start();
         let out = match self.ids.get(&value.addr()) {
             Some(&known) => known,
             None => {
                 let held = self.held.len() as u32;
-                let out = self.define(Def::Snapshot { var: slot, held }, value.addr());
+                let snapshots = &mut self.tree.paths[self.path as usize].snapshots;
+                snapshots.push(layout);
+                let guard = snapshots.len() as u32 - 1;
+                let out = self.define(Def::Snapshot { var: slot, guard, held }, value.addr());
                 self.bound.insert(value.addr());
                 self.held.push(value.clone());
                 out
@@ -243,7 +249,7 @@ impl Session {
         };
         let (entries, leaves) = self.tape(self.ordinal());
         self.check_reach(&entries, &leaves, loss_id)?;
-        let head = self.cursor;
+        let (head, values) = (self.cursor, self.ptrs.len());
         self.backwards.push((self.path, head as u32));
         self.push(Event { operands: smallvec![loss_id], ..blank(Kind::Backward, loc) });
         let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
@@ -251,13 +257,32 @@ impl Session {
         let mut cx = Inner { session: self, device };
         let grads = tape::differentiate(&mut cx, &entries, Val(loss_id), &wanted);
         let by_var = grads.and_then(|g| tape::sum_by_var(&mut cx, &leaves, &g));
+        let by_var = match by_var {
+            Ok(by_var) => by_var,
+            Err(e) => {
+                // What fails leaves no event.
+                self.forget(head, values);
+                return Err(e);
+            }
+        };
         let inner = (self.cursor - head - 1) as u32;
         let path = self.path;
         let table = Arc::new(GradTable { stamp: self.stamp, event: (path, head as u32), entries: Default::default() });
         let event = &mut self.tree.paths[path as usize].events[head];
-        let grads = by_var.as_ref().map(|g| g.iter().map(|&(slot, v)| (slot, v.0)).collect()).unwrap_or_default();
+        let grads = by_var.iter().map(|&(slot, v)| (slot, v.0)).collect();
         event.extra = Some(Box::new(Extra { inner, grads, table: Some(table.clone()), ..Extra::default() }));
-        by_var.map(|_| Gradients(table))
+        Ok(Gradients(table))
+    }
+
+    /// Takes back a `backward` at position `head` of the present path, before which there were `values` values.
+    fn forget(&mut self, head: usize, values: usize) {
+        let path = &mut self.tree.paths[self.path as usize];
+        path.events.truncate(head);
+        path.defs.truncate(values - path.base_value as usize);
+        self.cursor = head;
+        self.ptrs.truncate(values);
+        self.ids.retain(|_, v| (*v as usize) < values);
+        self.backwards.pop();
     }
 
     /// The ops and the trainable leaves of the trace before event `end`: the trace is the tape.
@@ -266,7 +291,8 @@ impl Session {
         for ordinal in 0..end {
             let e = self.event(ordinal);
             match e.kind {
-                Kind::Op => entries.push(Entry {
+                // A gradient is a constant for another `backward`, as it is eagerly.
+                Kind::Op if !e.inner => entries.push(Entry {
                     op: e.op,
                     operands: e.operands.iter().map(|&v| Val(v)).collect(),
                     result: Val(e.out),
@@ -300,12 +326,13 @@ impl Session {
         Ok(())
     }
 
-    /// Refuses a loss without a trainable `Var` behind it, or with a value of an eager tape.
+    /// Refuses a loss without a trainable `Var` behind it, or with a value that has a tape or a `Var` outside the step.
     fn check_reach(&self, entries: &[Entry], leaves: &[(u32, Val)], loss: ValId) -> Result<()> {
         let mut reached = vec![false; self.ptrs.len()];
         reached[loss as usize] = true;
         for e in entries.iter().rev() {
-            if reached[e.result.0 as usize] {
+            let flows = e.op.carries_gradient() && self.handle(e.result.0).is_ok_and(|t| t.dtype().is_float());
+            if flows && reached[e.result.0 as usize] {
                 e.operands.iter().for_each(|o| reached[o.0 as usize] = true);
             }
         }
@@ -313,13 +340,7 @@ impl Session {
         for (v, _) in reached.iter().enumerate().filter(|&(v, &r)| r && !is_leaf(v)) {
             if let Def::External { held, .. } = self.def(v as u32) {
                 let t = &self.held[held as usize];
-                if matches!(t.0.origin, Origin::Tape(_)) {
-                    let detail = format!(
-                        "it reaches the value made at {} outside the step, where the gradient would stop; compute it inside the closure or call `.detach()` on it",
-                        t.0.made
-                    );
-                    return Err(ErrorKind::Backward { detail }.into());
-                }
+                return Err(tape::outside(t));
             }
         }
         if !reached.iter().enumerate().any(|(v, &r)| r && is_leaf(v)) {

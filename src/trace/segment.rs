@@ -85,24 +85,30 @@ impl Session {
         }
         self.last.segments += 1;
         self.stats.shadowed += (end - self.seg_base) as u64;
-        self.ready_inputs(end)?;
-        let plan = match self.find_plan(path, at, &survivors) {
-            Some(plan) => plan,
-            None => self.compile(path, at, end, survivors, last)?,
-        };
-        plan.used.store(self.stats.calls, Ordering::Relaxed);
-        let result = self.launch(&plan);
-        self.launched.push(plan.clone());
+        let result = self.run_segment(path, at, end, &survivors, last);
         for b in &mut self.vars {
             b.dirty = false;
         }
         if let Err(e) = &result {
-            for &v in &plan.outputs {
+            // What was promised and is not there failed with it.
+            for &v in &survivors {
                 if let Ok(t) = self.handle(v) {
                     let _ = t.0.state.set(Err(e.clone()));
                 }
             }
         }
+        result
+    }
+
+    fn run_segment(&mut self, path: u32, at: usize, end: u32, survivors: &[ValId], last: bool) -> Result<()> {
+        self.ready_inputs(end)?;
+        let plan = match self.find_plan(path, at, survivors) {
+            Some(plan) => plan,
+            None => self.compile(path, at, end, survivors.to_vec(), last)?,
+        };
+        plan.used.store(self.stats.calls, Ordering::Relaxed);
+        let result = self.launch(&plan);
+        self.launched.push(plan);
         result
     }
 
@@ -218,7 +224,7 @@ impl Session {
             Source::Held(_) => true,
             Source::Event(e) => {
                 let state = self.event(e).template.as_ref().and_then(|t| t.0.state.get());
-                matches!(state, Some(Ok(r)) if *r.layout == i.layout)
+                matches!(state, Some(Ok(r)) if r.layout.same_strides(&i.layout))
             }
         })
     }
@@ -249,7 +255,7 @@ impl Session {
         let span = tracing::info_span!("compile", name = %format!("path{path}_{at}"));
         let _entered = span.enter();
         let plan = Arc::new(self.build(path, at, end, outputs, last, begun)?);
-        self.stats.compiles += 1;
+        self.stats.compiles += plan.executable.is_some() as u64;
         self.stats.compile_time += plan.compile_time;
         tracing::info!(
             target: "stepgraph::trace",
@@ -325,7 +331,8 @@ impl Session {
             writes.push((slot, position));
             b.graph.output(node);
         }
-        let slots: FxHashMap<u32, u32> = writes.iter().enumerate().map(|(k, w): (usize, &(u32, u32))| (w.0, k as u32)).collect();
+        let slots: FxHashMap<u32, u32> =
+            writes.iter().enumerate().map(|(k, w): (usize, &(u32, u32))| (w.0, k as u32)).collect();
         let mut donors = vec![None; writes.len()];
         // Only a call's last segment may overwrite a `Var`'s buffer in place.
         for i in 0..b.inputs.len() {
@@ -510,7 +517,9 @@ pub(crate) fn launch_plan(
         let ready = t.ready_state()?;
         let exclusive = i.donor.is_some_and(|write| {
             let held_by_var = guards[write as usize].as_ref().is_some_and(|g| g.same(t));
-            held_by_var && Arc::strong_count(&t.0) == own_handles && Arc::strong_count(&ready.buffer) == 1
+            // The plan writes from the buffer's start on.
+            let whole = ready.layout.offset == 0;
+            whole && held_by_var && Arc::strong_count(&t.0) == own_handles && Arc::strong_count(&ready.buffer) == 1
         });
         bindings.push(InputBinding { buffer: &ready.buffer, layout: &ready.layout, dtype: t.dtype(), exclusive });
     }
@@ -526,7 +535,15 @@ pub(crate) fn launch_plan(
             OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
         };
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
-        Ok(Ready { buffer, layout: plan.layouts[k].clone() })
+        let mut layout = plan.layouts[k].clone();
+        if let OutputStorage::Input(i) = target.storage
+            && bindings[i as usize].layout.offset != 0
+        {
+            // The plan knows its inputs from their first element on.
+            let offset = layout.offset + bindings[i as usize].layout.offset;
+            layout = Layout { offset, ..*layout }.into();
+        }
+        Ok(Ready { buffer, layout })
     };
     for k in 0..plan.outputs.len() {
         outputs.push(ready(k)?);
@@ -576,7 +593,7 @@ impl Builder<'_> {
             Def::Made { event } | Def::Leaf { event, .. } => Source::Event(event),
         };
         let t = self.session.handle(v)?;
-        let layout = *t.ready_state()?.layout;
+        let layout = t.ready_state()?.layout.from_start();
         let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
         self.inputs.push(PlanInput { value: v, source, layout, donor: None });
         self.nodes.insert(v, node);

@@ -81,7 +81,7 @@ impl Session {
         for t in operands {
             t.check_owner(self.stamp).map_err(|e| e.at(loc))?;
         }
-        if self.device.as_ref().is_some_and(|d| d != device) {
+        if !self.on_device(device) {
             return self.foreign_op(op, operands, device, at);
         }
         if self.enter(|s, path, at| s.match_op(path, at, op, operands)) {
@@ -165,7 +165,7 @@ impl Session {
         t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) != self.stamp
             && t.0.ty == *ty
             && self.device.as_ref() == Some(t.device())
-            && matches!(t.0.state.get(), Some(Ok(r)) if *r.layout == *layout)
+            && matches!(t.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
             && is_taped(t) == *taped
             && !self.bound.contains(&t.addr())
             && new.iter().all(|o| o.addr() != t.addr())
@@ -219,7 +219,12 @@ impl Session {
                     // Its value is an operand already: an alias.
                     self.ptrs[e_out as usize] == value.addr()
                 } else {
-                    e_out == known && !self.bound.contains(&value.addr()) && value.ready_state().is_ok()
+                    let def = e_out.checked_sub(p.base_value).and_then(|i| p.defs.get(i as usize));
+                    let Some(&Def::Snapshot { guard, .. }) = def else { return false };
+                    let layout = &p.snapshots[guard as usize];
+                    e_out == known
+                        && !self.bound.contains(&value.addr())
+                        && matches!(value.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
                 };
                 if same {
                     self.bind_var(var);
@@ -289,10 +294,11 @@ impl Session {
         if entered {
             let loc = Loc::resolve(at);
             self.stats.reads.add(loc, || format!("host read of {}: ended a segment", t.ty()));
-            self.launch_segment(false)?;
+            let result = self.launch_segment(false);
+            // Also when it failed: the event has happened.
             self.cursor += 1;
             self.seg_base = self.ordinal();
-            return Ok(());
+            return result;
         }
         let Some(v) = self.ptrs.iter().position(|&p| p == addr) else {
             return Ok(());
@@ -374,6 +380,7 @@ impl Session {
     #[cold]
     pub fn diverge(&mut self, loc: Loc, got: impl Fn() -> String) -> Result<()> {
         let expected = match self.tree.paths[self.path as usize].events.get(self.cursor) {
+            Some(e) if e.loc == Loc::NONE => describe_event(e),
             Some(e) => format!("{} ({})", describe_event(e), e.loc),
             None => "nothing more".to_string(),
         };
@@ -391,7 +398,7 @@ impl Session {
 
 /// Whether an eager tape hangs on the tensor.
 pub(crate) fn is_taped(t: &Tensor) -> bool {
-    matches!(t.0.origin, Origin::Leaf(_) | Origin::Tape(_))
+    matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_))
 }
 
 fn describe(op: &Op, operands: &[&Tensor]) -> String {

@@ -73,8 +73,8 @@ pub(crate) struct Extra {
 pub(crate) enum Def {
     /// A tensor from outside, bound at first touch; `guard` is its position in [`Path::externals`].
     External { guard: u32, held: u32 },
-    /// The value a `Var` had when it was first read.
-    Snapshot { var: u32, held: u32 },
+    /// The value a `Var` had when it was first read; `guard` is its position in [`Path::snapshots`].
+    Snapshot { var: u32, guard: u32, held: u32 },
     /// The result of the op event at this ordinal.
     Made { event: u32 },
     /// A `Var` read after it was set in the step: value `of`, as a new leaf.
@@ -112,6 +112,8 @@ pub(crate) struct Path {
     pub params: Vec<DType>,
     pub vars: Vec<VarGuard>,
     pub externals: Vec<ExternalGuard>,
+    /// Layouts of the `Var` values first read here.
+    pub snapshots: Vec<Layout>,
     /// (position of the event they replace, branch).
     pub children: Vec<(u32, PathId)>,
     /// The call that last took it.
