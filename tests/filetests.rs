@@ -35,7 +35,8 @@ fn run(pipeline: &str, input: &str) -> Option<Result<String>> {
 
 fn graph_by(pass: &str, input: &str) -> Result<String> {
     let graph: Graph = input.parse()?;
-    let rewrite = pass::REWRITES.iter().find(|p| p.0 == pass).map(|p| p.1).ok_or_else(|| Error::bug(pass, "no such pass"))?;
+    let rewrite =
+        pass::REWRITES.iter().find(|p| p.0 == pass).map(|p| p.1).ok_or_else(|| Error::bug(pass, "no such pass"))?;
     Ok(rewrite(&graph, &pass::Options::default(), &mut Vec::new())?.to_string())
 }
 
