@@ -1,4 +1,8 @@
-use stepgraph::{Device, Result, Tensor, Var, jit, nn::{Linear, Module}, optim, Rng};
+use stepgraph::{
+    Device, Result, Rng, Tensor, Var, jit,
+    nn::{Linear, Module},
+    optim,
+};
 
 #[test]
 fn steps() -> Result<()> {
@@ -7,7 +11,10 @@ fn steps() -> Result<()> {
     let y = (&x * &x)?.sum(())?;
     assert_eq!(y.item::<f32>()?, 30.0);
     let mut n = 0;
-    let mut step = jit::trace(|| { n += 1; &x + n });
+    let mut step = jit::trace(|| {
+        n += 1;
+        &x + n
+    });
     for k in 1..=5 {
         let v = step.call()?.to_vec::<f32>()?;
         assert_eq!(v, [1.0 + k as f32, 2.0 + k as f32, 3.0 + k as f32, 4.0 + k as f32]);
@@ -61,9 +68,19 @@ fn mlp() -> Result<()> {
             out.push(loss.item::<f32>()?.to_bits());
         }
         for v in params.iter().chain(&adam.state()) {
-            out.push(v.get().to_host()?.data.to_f64().iter().map(|x| (*x as f32).to_bits()).fold(0, |a, b| a.rotate_left(3) ^ b));
+            out.push(
+                v.get()
+                    .to_host()?
+                    .data
+                    .to_f64()
+                    .iter()
+                    .map(|x| (*x as f32).to_bits())
+                    .fold(0, |a, b| a.rotate_left(3) ^ b),
+            );
         }
-        if traced { println!("{}\n{:?}", step.report(), device.counts()); }
+        if traced {
+            println!("{}\n{:?}", step.report(), device.counts());
+        }
         Ok(out)
     };
     let (e, t) = (run(false)?, run(true)?);

@@ -4,8 +4,8 @@
 //! value is taken anew at every call.
 
 use crate::base::{DType, Error, Loc, Result, Scalar};
-use crate::op::elementwise::{Elementwise, Row, arith, compare, logic, math};
 use crate::op::Op;
+use crate::op::elementwise::{Elementwise, Row, arith, compare, logic, math};
 use crate::tensor::Tensor;
 use crate::tensor::recorder::{emit, here};
 

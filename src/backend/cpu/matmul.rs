@@ -10,13 +10,16 @@
 //! The tile ([`kernel`]) holds a block of C in registers over a whole slice; this file decides which
 //! operand runs along the vector, what is packed, and how the product is split over the pool.
 //!
-//! Relies on the thread pool and on nothing else in the crate. Allocates nothing in steady state
+//! Relies on the thread pool and, but for [`call`] (a plan's products), on nothing else in the crate. Allocates nothing in steady state
 //! (scratch memory is kept per thread).
 
+mod call;
 mod dots;
 mod isa;
 mod kernel;
 mod pack;
+
+pub(in crate::backend::cpu) use call::matmul;
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;

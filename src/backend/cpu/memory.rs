@@ -7,13 +7,18 @@
 //! more are mapped on their own, aligned to and advised for huge pages, which is worth up to 2x where
 //! memory is the bottleneck.
 //!
-//! Relies on nothing else in the crate. Guarantees:
+//! [`arena`] lends memory for one launch, [`host`] shows it all to dispatch. The pool itself relies on nothing else in
+//! the crate. Guarantees:
 //! - a block is aligned to [`ALIGN`] bytes and belongs to one owner; it may be freed on any thread,
 //!   and keeps its pool alive;
 //! - cached memory is bounded: by the larger of 64 MiB and half of the most that was ever live;
 //! - running out of memory, or over the limit, is an error after the caches have been given back.
 
+mod arena;
+mod host;
 mod system;
+
+pub(in crate::backend::cpu) use host::HostMemory;
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;

@@ -7,9 +7,7 @@
 //! Guarantees: any number of threads may launch, upload and download at a time; running out of memory is an error
 //! that leaves everything usable.
 
-mod arena;
 mod executable;
-mod kernel;
 mod library;
 #[allow(unsafe_code)]
 pub mod matmul;
@@ -26,13 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::backend::dispatch::{Host, Mode};
-use crate::backend::{Backend, Buffer, Counters, Executable, Memory};
+use crate::backend::{Backend, Buffer, Counters, Executable, Memory, MemoryUse};
 use crate::base::config::config;
-use crate::base::{Error, ErrorKind, Result};
+use crate::base::{Error, Result};
 use crate::plan::check::Checked;
-use arena::Arena;
 use executable::{CpuExecutable, Role};
-use memory::{HostPool, OutOfMemory, PoolStats};
+use memory::{HostMemory, PoolStats};
 use threads::Pool;
 pub use vm::Isa;
 
@@ -57,8 +54,7 @@ pub struct CpuBackend {
 
 /// What executables keep alive.
 pub(in crate::backend::cpu) struct Inner {
-    pool: Arc<HostPool>,
-    arena: Arena,
+    memory: HostMemory,
     threads: Arc<Pool>,
     isa: Isa,
     counters: Counters,
@@ -80,11 +76,9 @@ impl CpuBackend {
             .threads
             .or(config().threads)
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
-        let pool = HostPool::new(options.memory_limit);
         Ok(Arc::new(CpuBackend {
             inner: Arc::new(Inner {
-                arena: Arena::new(pool.clone()),
-                pool,
+                memory: HostMemory::new(options.memory_limit),
                 threads: Arc::new(Pool::new(threads)),
                 isa,
                 counters: Counters::default(),
@@ -95,17 +89,17 @@ impl CpuBackend {
 
     /// What its memory pool holds.
     pub fn memory(&self) -> PoolStats {
-        self.inner.pool.stats()
+        self.inner.memory.pool.stats()
     }
 
     /// Sets or lifts the memory limit.
     pub fn set_memory_limit(&self, limit: Option<usize>) {
-        self.inner.pool.set_limit(limit);
+        self.inner.memory.pool.set_limit(limit);
     }
 
     /// Gives cached memory back to the system.
     pub fn trim(&self) {
-        self.inner.pool.trim();
+        self.inner.memory.pool.trim();
     }
 
     /// Threads that a kernel may use.
@@ -127,24 +121,17 @@ impl Isa {
     }
 }
 
-impl Inner {
-    fn out_of_memory(e: OutOfMemory) -> Error {
-        let OutOfMemory { need, live, limit } = e;
-        Error::new(ErrorKind::OutOfMemory { need, live, limit: limit.unwrap_or(usize::MAX) })
-    }
-}
-
 impl Backend for CpuBackend {
     fn name(&self) -> &str {
         "cpu"
     }
 
     fn alloc(&self, bytes: usize) -> Result<Buffer> {
-        Ok(Host::alloc(&*self.inner, bytes)?.0)
+        Ok(self.inner.memory.alloc(bytes)?.0)
     }
 
     fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
-        let mut block = self.inner.pool.alloc(bytes.len()).map_err(Inner::out_of_memory)?;
+        let mut block = self.inner.memory.pool.alloc(bytes.len())?;
         block.write(bytes);
         self.inner.counters.uploads.fetch_add(1, Relaxed);
         Ok(Arc::new(crate::backend::Storage::new(Memory::Host(block), bytes.len())))
@@ -174,5 +161,10 @@ impl Backend for CpuBackend {
 
     fn counters(&self) -> &Counters {
         &self.inner.counters
+    }
+
+    fn memory(&self) -> MemoryUse {
+        let stats = self.inner.memory.pool.stats();
+        MemoryUse { live: stats.live_bytes, cached: stats.cached_bytes }
     }
 }

@@ -56,7 +56,7 @@ pub(super) unsafe fn run(script: &Script, frame: &mut Frame) -> u32 {
                     if flags == 0 || !exclusive {
                         continue;
                     }
-                    let address = (frame.alloc)(frame.context, o as u32);
+                    let address = (frame.alloc)(frame.context, o);
                     if address.is_null() {
                         return NO_MEMORY;
                     }

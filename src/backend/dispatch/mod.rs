@@ -66,12 +66,29 @@ pub const MISFIT: u32 = 1;
 /// No memory for an output; no call was made.
 pub const NO_MEMORY: u32 = 2;
 
-/// What dispatch needs of a backend.
-pub trait Host {
+/// What dispatch needs of a backend's memory.
+///
+/// # Safety
+/// Addresses must be valid for as many bytes as the buffer says (or was asked for), as long as the buffer lives, and
+/// be what the plan's calls work on; a lease's memory must be as long as asked for, aligned to 64 bytes, and
+/// used by nothing else while the lease lives.
+pub unsafe trait Host {
+    /// Arena memory for one launch.
+    type Lease<'a>: Lease
+    where
+        Self: 'a;
     /// The address that kernels see of a buffer; `None` if the buffer is not of this backend.
     fn address(&self, buffer: &Buffer) -> Option<*mut u8>;
     /// A new buffer and its (non-null) address.
     fn alloc(&self, bytes: usize) -> Result<(Buffer, *mut u8)>;
+    /// Memory for the values of one launch.
+    fn arena(&self, bytes: usize) -> Result<Self::Lease<'_>>;
+}
+
+/// Memory that is returned when the lease is dropped.
+pub trait Lease {
+    /// Its first byte.
+    fn start(&self) -> *mut u8;
 }
 
 /// A script with the dispatcher that runs it.
@@ -125,12 +142,8 @@ impl Dispatcher {
     }
 
     /// One launch.
-    ///
-    /// # Safety
-    /// `arena` must be valid for the plan's arena bytes and used by nothing else meanwhile, aligned to 64 bytes;
-    /// `host` must return addresses of memory as long as the buffer says, that no other thread writes.
     #[inline]
-    pub unsafe fn launch<H: Host>(&self, host: &H, arena: *mut u8, launch: &mut Launch<'_>) -> Result<LaunchResult> {
+    pub fn launch<H: Host>(&self, host: &H, launch: &mut Launch<'_>) -> Result<LaunchResult> {
         let script = &self.script;
         if launch.inputs.len() != script.inputs.len() || launch.params.len() != script.params {
             return Err(script.miscounted(launch));
@@ -138,9 +151,11 @@ impl Dispatcher {
         let mut bound: SmallVec<[Bound; 24]> = SmallVec::with_capacity(launch.inputs.len());
         for (i, input) in launch.inputs.iter().enumerate() {
             let Some(address) = host.address(input.buffer) else { return Err(script.foreign(i)) };
+            // Where in its buffer a view begins is no part of the plan: kernels get the address that makes up for it.
+            let moved = script.moved(i, input);
             bound.push(Bound {
-                address,
-                bytes: input.buffer.bytes(),
+                address: address.wrapping_add(moved.unwrap_or(0)),
+                bytes: moved.map_or(0, |m| input.buffer.bytes().saturating_sub(m)),
                 layout: input.layout,
                 dtype: input.dtype as u32,
                 exclusive: input.exclusive as u32,
@@ -148,6 +163,7 @@ impl Dispatcher {
         }
         // The table is written before it is read, so it needs no contents yet.
         let mut slots: SmallVec<[*mut u8; 64]> = SmallVec::with_capacity(script.slots.len());
+        let lease = host.arena(script.arena_bytes)?;
         launch.outputs.clear();
         launch.outputs.resize(script.all_outputs, None);
         let mut context = Context { host, script, outputs: launch.outputs, error: None };
@@ -155,13 +171,14 @@ impl Dispatcher {
             bound: bound.as_ptr(),
             params: launch.params.as_ptr(),
             slots: slots.as_mut_ptr(),
-            arena,
+            arena: lease.start(),
             alloc: alloc::<H>,
             context: (&raw mut context).cast(),
             flags: 0,
         };
-        // SAFETY: the frame is filled as its fields say, and the caller vouches for the arena.
+        // SAFETY: the frame is filled as its fields say, with addresses that the host vouches for; the plan was checked.
         let status = unsafe { self.run(&mut frame) };
+        drop(lease);
         let (flags, error) = (frame.flags, context.error.take());
         if status != DONE {
             launch.outputs.clear();

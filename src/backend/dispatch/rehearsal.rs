@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, Dispatcher, Host, Mode, Script};
+use super::{Call, Dispatcher, Host, Lease, Mode, Script};
 use crate::backend::{Buffer, Launch, LaunchResult, Memory, Storage};
 use crate::base::Result;
 use crate::plan::Plan;
@@ -25,8 +25,7 @@ impl Rehearsal {
 
     /// One launch; outputs are new buffers without memory, or the inputs' buffers.
     pub fn launch(&self, launch: &mut Launch<'_>) -> Result<LaunchResult> {
-        // SAFETY: no call touches any memory.
-        unsafe { self.0.launch(&Nowhere, std::ptr::null_mut(), launch) }
+        self.0.launch(&Nowhere, launch)
     }
 }
 
@@ -36,12 +35,25 @@ unsafe extern "C" fn run_nothing(_: *const (), _: *const *mut u8, _: *const u64)
 
 struct Nowhere;
 
-impl Host for Nowhere {
+// SAFETY: no call touches any memory.
+unsafe impl Host for Nowhere {
+    type Lease<'a> = Nowhere;
+
     fn address(&self, buffer: &Buffer) -> Option<*mut u8> {
         matches!(buffer.memory, Memory::Null).then_some(std::ptr::dangling_mut())
     }
 
     fn alloc(&self, bytes: usize) -> Result<(Buffer, *mut u8)> {
         Ok((Arc::new(Storage::new(Memory::Null, bytes)), std::ptr::dangling_mut()))
+    }
+
+    fn arena(&self, _bytes: usize) -> Result<Nowhere> {
+        Ok(Nowhere)
+    }
+}
+
+impl Lease for Nowhere {
+    fn start(&self) -> *mut u8 {
+        std::ptr::dangling_mut()
     }
 }

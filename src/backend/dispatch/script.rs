@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::backend::Launch;
+use crate::backend::{InputBinding, Launch};
 use crate::base::{Error, ErrorKind, Layout, Result};
 use crate::kernel::Inst;
 use crate::kernel::ir::Kernel;
@@ -75,6 +75,7 @@ pub struct Script {
     pub(super) params: usize,
     /// Parameters that move an access: the word and its largest value, as i64 from 0.
     pub(super) bounds: Vec<(u32, u64)>,
+    pub(super) arena_bytes: usize,
     pub(super) slots: Vec<SlotKind>,
     pub(super) outputs: Vec<Output>,
     /// Number of the plan's outputs, views among them.
@@ -87,7 +88,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script of a checked plan, given one call per step.
+    /// The script of a plan, given one call per step, made for that step.
     pub fn new(plan: &Plan, calls: Vec<Call>) -> Result<Script> {
         let bug = |detail: String| Err(Error::bug("dispatch", detail));
         if calls.len() != plan.steps.len() {
@@ -140,6 +141,7 @@ impl Script {
             inputs: plan.inputs.clone(),
             params: plan.params.len(),
             bounds: bounds(plan),
+            arena_bytes: plan.arena_bytes,
             slots: plan.slots.iter().map(|s| s.kind).collect(),
             outputs,
             all_outputs: plan.outputs.len(),
@@ -158,6 +160,13 @@ impl Script {
     /// Number of calls of a launch.
     pub fn calls(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Bytes by which a binding begins later in its buffer than the plan's layout says; `None`: earlier.
+    #[inline]
+    pub(super) fn moved(&self, input: usize, given: &InputBinding<'_>) -> Option<usize> {
+        let elements = usize::try_from(given.layout.offset - self.inputs[input].layout.offset).ok()?;
+        Some(elements * given.dtype.size())
     }
 
     /// Whether an input fits: what the compiled guards check too.
@@ -187,7 +196,7 @@ impl Script {
     #[cold]
     pub(super) fn misfit(&self, launch: &Launch<'_>) -> Error {
         for (i, (want, given)) in self.inputs.iter().zip(launch.inputs).enumerate() {
-            let bytes = given.buffer.bytes();
+            let bytes = self.moved(i, given).map_or(0, |m| given.buffer.bytes().saturating_sub(m));
             if given.dtype != want.ty.dtype || bytes < want.bytes || !same_elements(given.layout, &want.layout) {
                 return self.error(
                     format!("input {i}: {} of at least {} bytes", describe(want.ty.dtype, &want.layout), want.bytes),
@@ -217,10 +226,9 @@ impl Script {
     }
 }
 
-/// Whether two layouts of equal meaning reach the same elements: shape, offset, and the strides that matter.
+/// Whether two layouts lie alike from their first element on: shape, and the strides that matter.
 fn same_elements(given: &Layout, want: &Layout) -> bool {
     given.shape == want.shape
-        && given.offset == want.offset
         && (given.strides == want.strides || checked_axes(want).all(|a| given.strides[a] == want.strides[a]))
 }
 
@@ -240,7 +248,6 @@ fn describe(dtype: crate::base::DType, layout: &Layout) -> String {
     }
     text
 }
-
 
 /// The parameters that move an access, with the largest value that all steps allow.
 fn bounds(plan: &Plan) -> Vec<(u32, u64)> {

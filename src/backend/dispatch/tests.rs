@@ -55,7 +55,10 @@ struct Paper {
     limit: usize,
 }
 
-impl Host for Paper {
+// SAFETY: the calls look at the tables only, not at what the addresses say.
+unsafe impl Host for Paper {
+    type Lease<'a> = NoArena;
+
     fn address(&self, buffer: &Buffer) -> Option<*mut u8> {
         Some(Arc::as_ptr(buffer).cast_mut().cast())
     }
@@ -67,6 +70,18 @@ impl Host for Paper {
         }
         let address = std::ptr::without_provenance_mut(self.made.get() * 64);
         Ok((Arc::new(Storage::new(Memory::Null, bytes)), address))
+    }
+
+    fn arena(&self, _bytes: usize) -> Result<NoArena> {
+        Ok(NoArena)
+    }
+}
+
+struct NoArena;
+
+impl Lease for NoArena {
+    fn start(&self) -> *mut u8 {
+        std::ptr::without_provenance_mut(1 << 40)
     }
 }
 
@@ -176,8 +191,7 @@ fn outcome(dispatcher: &Dispatcher, log: &Mutex<Vec<Seen>>, given: &Given) -> Ou
     let host = Paper { made: Cell::new(0), limit: given.limit };
     let mut outputs = Vec::new();
     let mut launch = Launch { inputs: &inputs, params: &given.params, outputs: &mut outputs };
-    // SAFETY: the calls look at the tables only, not at what the addresses say.
-    let result = unsafe { dispatcher.launch(&host, std::ptr::without_provenance_mut(1 << 40), &mut launch) };
+    let result = dispatcher.launch(&host, &mut launch);
     let outputs = outputs
         .iter()
         .map(|o| {
@@ -244,8 +258,7 @@ fn both_dispatchers_do_the_same() {
     for _ in 0..150 {
         let plan = random_plan(&mut r);
         let log = Arc::new(Mutex::new(Vec::new()));
-        let flags: Vec<u32> =
-            plan.steps.iter().map(|s| (s.kind.may_flag() && r.below(2) == 0) as u32).collect();
+        let flags: Vec<u32> = plan.steps.iter().map(|s| (s.kind.may_flag() && r.below(2) == 0) as u32).collect();
         let calls = || {
             let call = |(number, &flag): (usize, &u32)| {
                 let (slots, params) = (plan.slots.len(), plan.params.len());

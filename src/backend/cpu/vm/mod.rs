@@ -1,7 +1,7 @@
 //! The vector machine: compiles a [`Kernel`] to a small program and runs it on one thread.
 //!
 //! A program works on tiles of 128 lanes. [`space`] chooses which points of the domain share a tile, [`lower`]
-//! and [`emit`] schedule the body into machine code and spills, [`code`] executes it with
+//! and [`emit`] schedule the body into machine code and spills, [`code`] and [`threaded`] execute it with
 //! one instance per instruction set, [`drive`] loops over tiles and combines reductions, [`memory`] does the
 //! accesses that are not contiguous, [`long`] the 64-bit lanes. May rely on `base` and `kernel`;
 //! guarantees the bits of [`crate::kernel::eval`] (NaN payloads excepted) for every instruction set and any
@@ -9,6 +9,7 @@
 
 #![allow(unsafe_code)]
 
+mod call;
 mod code;
 mod drive;
 mod emit;
@@ -17,15 +18,20 @@ mod long;
 mod lower;
 mod memory;
 mod program;
+mod scatter_add;
 mod simd;
 mod space;
 #[cfg(test)]
 mod tests;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports, unused_macros))]
+mod threaded;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(in crate::backend::cpu) use call::kernel;
 pub use isa::Isa;
 pub use program::Program;
+pub(in crate::backend::cpu) use scatter_add::scatter_add;
 
 use crate::base::Result;
 use crate::kernel::Kernel;

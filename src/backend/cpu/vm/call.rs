@@ -1,15 +1,14 @@
 //! Kernels of a plan as calls of the dispatcher: vector-machine programs, whole or split over the pool.
 
-#![allow(unsafe_code)]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::backend::cpu::threads::Pool;
-use crate::backend::cpu::vm::{self, Isa, Program};
+use crate::backend::cpu::vm::{Isa, Program, run_program};
 use crate::backend::dispatch::Call;
-use crate::base::Result;
-use crate::kernel::Kernel;
+use crate::base::{Error, Result};
+use crate::plan::StepKind;
+use crate::plan::check::Checked;
 
 /// A program that pays on several threads.
 struct Split {
@@ -18,20 +17,19 @@ struct Split {
     parts: usize,
 }
 
-/// The call of `kernel` on the slots `args` with the parameter words `params`.
-///
-/// # Safety
-/// `args` and `params` must be a step's of a checked plan, so that the slots are large enough for the kernel's arguments.
-pub(super) unsafe fn call(kernel: &Kernel, args: &[u32], params: &[u32], isa: Isa, pool: &Arc<Pool>) -> Result<Call> {
+/// The call of a step that is a kernel.
+pub(in crate::backend::cpu) fn kernel(plan: &Checked, step: usize, isa: Isa, pool: &Arc<Pool>) -> Result<Call> {
+    let step = &plan.plan().steps[step];
+    let StepKind::Kernel(kernel) = &step.kind else { return Err(Error::bug("cpu", "not a kernel")) };
     let mut program = Program::compile(kernel, isa)?;
-    program.bind(args, params);
+    program.bind(&step.args, &step.params);
     let parts = program.parts(pool.threads());
-    // SAFETY: the slots hold the arguments, by the caller's promise, and the guards keep the parameters in range.
+    // SAFETY: the plan was checked: the slots hold the arguments; and the guards keep the parameters in range.
     Ok(unsafe {
         if parts > 1 {
             Call::new("run_split", run_split, Split { program, pool: pool.clone(), parts })
         } else {
-            Call::new("run_program", vm::run_program, program)
+            Call::new("run_program", run_program, program)
         }
     })
 }

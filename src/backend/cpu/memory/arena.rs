@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::backend::cpu::memory::{ALIGN, Block, HostPool, OutOfMemory};
+use super::{ALIGN, Block, HostPool, OutOfMemory};
 
 /// The address of no bytes.
 const EMPTY: *mut u8 = std::ptr::without_provenance_mut(ALIGN);
 
 /// One block, as large as the largest plan alive wants. A launch that finds it taken by another
 /// thread's gets a block of its own from the pool.
-pub(super) struct Arena {
+pub(in crate::backend::cpu) struct Arena {
     pool: Arc<HostPool>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(in crate::backend::cpu) struct State {
     block: Option<Block>,
     /// How many plans alive want so many bytes.
     wants: BTreeMap<usize, usize>,
 }
 
 /// Arena memory for one launch.
-pub(super) enum Lease<'a> {
+pub(in crate::backend::cpu) enum Lease<'a> {
     Shared(MutexGuard<'a, State>),
     Own(Block),
     Empty,
