@@ -6,7 +6,7 @@
 //! made once and used at the place it is made (see [`Space::place`]), and when no third kernel would then have to
 //! run between their halves. From these two rules alone follow chains and DAGs of pointwise ops, several outputs,
 //! prologues and epilogues of reductions, and several reductions in one kernel. Cheap values are then computed again
-//! by each user instead of being stored ([`inline`]), and kernels that do not depend on one another are joined where
+//! by each user instead of being stored ([`inline`], [`recompute`]), and kernels that do not depend on one another are joined where
 //! that saves reads or launches.
 //! May rely on floors 0 to 3. Guarantees: the groups form an acyclic graph, and each is computable by one kernel
 //! unless [`crate::pass::lower`] names the node that has to be materialised.
@@ -16,6 +16,7 @@ pub mod merge;
 pub mod print;
 pub mod quotient;
 pub mod reads;
+pub mod recompute;
 pub mod space;
 
 use rustc_hash::FxHashSet;
@@ -75,6 +76,7 @@ pub fn fuse(graph: &Graph, options: &Options, apart: &FxHashSet<NodeId>, notes: 
             state.merge(true, notes);
         }
         state.join(notes);
+        recompute::recompute(&mut state, notes);
     }
     state.finish()
 }
