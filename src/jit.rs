@@ -133,7 +133,9 @@ impl Step {
     pub fn freeze(&self) -> Result<Frozen> {
         match &self.session {
             Some(s) => s.freeze(),
-            None => Err(ErrorKind::Freeze { detail: "the step is open; call it after `run` has returned".into() }.into()),
+            None => {
+                Err(ErrorKind::Freeze { detail: "the step is open; call it after `run` has returned".into() }.into())
+            }
         }
     }
 

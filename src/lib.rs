@@ -1,4 +1,20 @@
-//! stepgraph: record one run of an eager training step, fuse it, compile it, replay it in one launch.
+#![doc = include_str!("../README.md")]
+//!
+//! ## The tour
+//!
+//! - [`Device`], [`Tensor`], [`Var`], [`Rng`], [`Gradients`]: what a program is written with.
+//! - [`nn`] and [`optim`]: layers and optimizers, ordinary eager code over [`Var`]s.
+//! - [`jit`]: the door: [`jit::Step`], [`jit::trace`], [`jit::Frozen`], [`jit::Options`].
+//! - [`diag`]: what a step did and why: [`diag::report::Report`], and explanations.
+//!
+//! Below the door, in the order in which a step passes through them, open for reading and testing:
+//!
+//! - [`op`]: what an operation is: one table row or file each.
+//! - [`ir`]: the graph of a recorded segment; [`interp`] evaluates it, as the reference.
+//! - [`pass`]: the passes; [`kernel`]: the IR of one fused kernel.
+//! - [`plan`]: steps, edges and memory, and the checker that proves them right.
+//! - [`backend`]: what runs plans, with the compiled host dispatch.
+//! - [`base`]: errors, dtypes, shapes; the one reader of environment variables is [`base::config`].
 
 #![deny(unsafe_code)]
 

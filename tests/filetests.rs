@@ -4,9 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use stepgraph::base::Result;
+use stepgraph::base::{Error, Result};
 use stepgraph::ir::Graph;
 use stepgraph::kernel::{parse::parse as parse_kernel, print::Named};
+use stepgraph::pass;
 use stepgraph::plan::{Plan, check::check as check_plan};
 
 /// Runs the pipeline called as the folder. Where it refuses the input, the error is the result.
@@ -17,6 +18,12 @@ fn run(pipeline: &str, input: &str) -> Option<Result<String>> {
         "verify" => graph(|g| g.verify().map(|()| "ok".to_string())),
         "dot" => graph(|g| Ok(g.dot())),
         "kernel" => parse_kernel(input).map(|(name, k)| Named { name: &name, kernel: &k }.to_string()),
+        // One pass that rewrites the graph.
+        "simplify" | "cse" | "dce" => graph_by(pipeline, input),
+        // What is computed together.
+        "fuse" => compiled(input).map(|c| c.groups.text(&c.graph)),
+        // The kernels, and where values lie.
+        "memory" => compiled(input).map(|c| c.plan.plan().to_string()),
         // A plan, and the checker's verdict.
         "check" => input.parse::<Plan>().map(|p| match check_plan(p) {
             Ok(_) => "ok".to_string(),
@@ -24,6 +31,17 @@ fn run(pipeline: &str, input: &str) -> Option<Result<String>> {
         }),
         _ => return None,
     })
+}
+
+fn graph_by(pass: &str, input: &str) -> Result<String> {
+    let graph: Graph = input.parse()?;
+    let rewrite =
+        pass::REWRITES.iter().find(|p| p.0 == pass).map(|p| p.1).ok_or_else(|| Error::bug(pass, "no such pass"))?;
+    Ok(rewrite(&graph, &pass::Options::default(), &mut Vec::new())?.to_string())
+}
+
+fn compiled(input: &str) -> Result<pass::Compiled> {
+    pass::compile(&input.parse()?, &pass::Options::default())
 }
 
 const MARK: &str = "-->";

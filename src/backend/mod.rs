@@ -100,6 +100,19 @@ pub trait Backend: Send + Sync {
     fn compile_eager(&self, plan: Checked) -> Result<Arc<dyn Executable>>;
     /// What was done so far.
     fn counters(&self) -> &Counters;
+    /// What its memory holds.
+    fn memory(&self) -> MemoryUse {
+        MemoryUse::default()
+    }
+}
+
+/// Memory of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes of tensors and arenas.
+    pub live: usize,
+    /// Free bytes kept for later requests.
+    pub cached: usize,
 }
 
 /// Counts kept by the backend itself; tests read them to know that replays were replays.

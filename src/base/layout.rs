@@ -40,6 +40,17 @@ impl Layout {
         &self.strides[..self.shape.rank()]
     }
 
+    /// Whether the elements lie alike, wherever in the buffer they begin: what plans depend on.
+    #[inline]
+    pub fn same_strides(&self, other: &Layout) -> bool {
+        self.shape == other.shape && (0..self.shape.rank()).all(|a| self.strides[a] == other.strides[a])
+    }
+
+    /// The same strides from the buffer's start.
+    pub fn from_start(&self) -> Layout {
+        Layout { offset: 0, ..*self }
+    }
+
     /// Whether elements lie row-major without gaps (the offset does not matter).
     pub fn is_contiguous(&self) -> bool {
         let expected = self.shape.strides();

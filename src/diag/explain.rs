@@ -2,7 +2,7 @@
 
 use crate::trace::segment::SegmentPlan;
 use crate::trace::session::Session;
-use crate::trace::tree::{Def, Kind, Path};
+use crate::trace::tree::{ExternalGuard, Kind, Path};
 
 /// What a step recorded and what became of it, in words. `Display` prints it.
 #[derive(Clone, Debug, Default)]
@@ -58,18 +58,20 @@ impl Explanation {
 
 fn explain_path(s: &Session, id: u32, p: &Path) -> PathExplanation {
     let mut guards = Vec::new();
-    for d in &p.defs {
-        if let Def::External { ty, layout, taped, .. } = d {
-            let strided = if layout.is_contiguous() { "" } else { ", strided" };
-            let tape = if *taped { ", on the eager tape" } else { "" };
-            guards.push(format!("tensor {ty}{strided}{tape}"));
-        }
+    for ExternalGuard { ty, layout, taped } in &p.externals {
+        let strided = if layout.is_contiguous() { "" } else { ", strided" };
+        let tape = if *taped { ", on the eager tape" } else { "" };
+        guards.push(format!("tensor {ty}{strided}{tape}"));
     }
     guards.extend(p.vars.iter().map(|v| format!("Var {}{}", v.ty, if v.trainable { "" } else { ", not trained" })));
     let ends = p.events.iter().filter(|e| matches!(e.kind, Kind::Read | Kind::End));
     let segments = ends
         .map(|e| SegmentExplanation {
-            ends_at: if e.kind == Kind::Read { format!("the host read at {}", e.loc) } else { "the closure's end".into() },
+            ends_at: if e.kind == Kind::Read {
+                format!("the host read at {}", e.loc)
+            } else {
+                "the closure's end".into()
+            },
             plans: e.extra.iter().flat_map(|x| &x.plans).map(|plan| explain_plan(s, id, plan)).collect(),
         })
         .collect();
@@ -111,9 +113,11 @@ impl std::fmt::Display for Explanation {
         for p in &self.paths {
             match p.parent {
                 None => writeln!(f, "path {}: {} events", p.id, p.events)?,
-                Some(parent) => {
-                    writeln!(f, "path {}: branches from path {parent} after {} events, {} of its own", p.id, p.base, p.events)?
-                }
+                Some(parent) => writeln!(
+                    f,
+                    "path {}: branches from path {parent} after {} events, {} of its own",
+                    p.id, p.base, p.events
+                )?,
             }
             list(f, 1, "guards", &p.guards)?;
             for s in &p.segments {

@@ -194,7 +194,9 @@ mod tests {
             let got = if got.is_infinite() { limit } else { got as f64 };
             let exponent = ((want.to_bits() >> 52) as i32 - 1023).clamp(-126, 127);
             let error = (got - want).abs() / 2f64.powi(exponent - 23);
-            if error > worst.0 {}
+            if error > worst.0 {
+                worst = (error, (x, y));
+            }
         }
         assert!(worst.0 <= 1.0, "{worst:?}");
     }

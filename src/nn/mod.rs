@@ -1,6 +1,6 @@
 //! Floor 9: layers. Parameters are [`Var`]s; `forward` is ordinary eager code.
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Loc, Result};
 use crate::tensor::{Device, Rng, Tensor, Var};
 
 /// What has parameters.
@@ -36,7 +36,7 @@ impl Linear {
     #[track_caller]
     pub fn new(inputs: usize, outputs: usize, rng: &Rng, device: &Device) -> Result<Linear> {
         if inputs == 0 {
-            return Err(Error::argument("Linear::new", "at least one input", "0"));
+            return Err(Error::argument("Linear::new", "at least one input", "0").at(Loc::caller()));
         }
         let _scope = crate::base::location::Scope::enter();
         let bound = 1.0 / (inputs as f32).sqrt();
@@ -51,7 +51,7 @@ impl Linear {
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = crate::base::location::Scope::enter();
-        x.matmul(&self.weight.get())?.add(&self.bias.get())
+        x.matmul(&self.weight.get())?.add(self.bias.get())
     }
 }
 

@@ -78,6 +78,16 @@ pub enum Op {
     ScatterAdd { axis: u8, len: usize },
 }
 
+impl Op {
+    /// Whether a gradient of the result is passed on to operands: not by comparisons, nor by `detach`.
+    pub fn carries_gradient(&self) -> bool {
+        match self {
+            Op::Elementwise(e) => e.row.grad.is_some(),
+            _ => true,
+        }
+    }
+}
+
 /// A short list of axes, stored inline.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AxisList {

@@ -381,6 +381,10 @@ fn gathers() -> Vec<Sample> {
         }
         let op = Op::ScatterAdd { axis, len };
         out.push(Sample { absolute: 4e-5, ..Sample::new(op, vec![indices(index, len), floats(index)]) });
+        // Indices out of range are clamped.
+        let wild = || Operand { values: Values::Range(-3.0, len as f64 + 3.0), ..indices(index, len) };
+        out.push(Sample::new(Op::Gather { axis }, vec![floats(x), wild()]));
+        out.push(Sample { absolute: 4e-5, ..Sample::new(op, vec![wild(), floats(index)]) });
     }
     out
 }

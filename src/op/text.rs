@@ -157,7 +157,7 @@ struct Attributes<'a> {
 impl<'a> Attributes<'a> {
     fn text(&mut self, key: &str) -> Result<&'a str> {
         let is = |item: &&str| item.split_once('=').is_some_and(|(k, _)| k.trim() == key);
-        let at = self.left.iter().position(|i| is(i));
+        let at = self.left.iter().position(is);
         let at = at.ok_or_else(|| bad(format!("`{}` needs the attribute `{key}`", self.op)))?;
         let item = self.left.remove(at);
         Ok(item.split_once('=').map_or("", |(_, v)| v.trim()))

@@ -4,7 +4,7 @@
 //! step is the same as an eager one, and can be frozen.
 
 use crate::base::location::Scope;
-use crate::base::{DType, Error, Result};
+use crate::base::{DType, Error, Loc, Result};
 use crate::tensor::{Gradients, Tensor, Var};
 
 /// Configuration of [`Adam`].
@@ -50,7 +50,7 @@ impl Adam {
     #[track_caller]
     pub fn new(parameters: Vec<Var>, config: AdamConfig) -> Result<Adam> {
         let _scope = Scope::enter();
-        let device = one_device("Adam::new", &parameters)?;
+        let device = one_device("Adam::new", &parameters).map_err(|e| e.at(Loc::caller()))?;
         let zeros = || -> Result<Vec<Var>> {
             parameters.iter().map(|p| Var::state(&Tensor::zeros(p.shape(), p.dtype(), &device)?)).collect()
         };
@@ -121,7 +121,7 @@ impl Sgd {
     #[track_caller]
     pub fn new(parameters: Vec<Var>, lr: f64, momentum: f64) -> Result<Sgd> {
         let _scope = Scope::enter();
-        let device = one_device("Sgd::new", &parameters)?;
+        let device = one_device("Sgd::new", &parameters).map_err(|e| e.at(Loc::caller()))?;
         let velocity = if momentum == 0.0 {
             Vec::new()
         } else {

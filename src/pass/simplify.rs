@@ -6,8 +6,9 @@
 
 use smallvec::SmallVec;
 
+use crate::base::host::HostData;
 use crate::base::scalar::{Origin, Scalar};
-use crate::base::{DType, Loc, Result};
+use crate::base::{DType, HostValue, Loc, Result, Shape};
 use crate::ir::rewrite::Rewriter;
 use crate::ir::{Graph, NodeId, NodeOp};
 use crate::op::elementwise::{Row, arith, logic};
@@ -74,6 +75,11 @@ fn rewrite(
 ) -> Option<(Instead, &'static str)> {
     let first = *operands.first()?;
     let class = op.rules().class();
+    if class == Class::Pointwise
+        && let Some(value) = folded(graph, op, operands)
+    {
+        return Some((Instead::Op(Op::Full { shape: ty.shape, value }, SmallVec::new()), "of fixed numbers only"));
+    }
     if class == Class::Movement {
         if graph.node(first).ty == ty && keeps_all(graph, op, operands, ty) {
             return Some((Instead::Node(first), "a view that changes nothing"));
@@ -145,6 +151,33 @@ fn rewrite(
         }
         _ => None,
     }
+}
+
+/// The value of a pointwise op of which everything is a fixed number, by its own reference, whose bits
+/// are those of every backend.
+fn folded(graph: &Graph, op: &Op, operands: &[NodeId]) -> Option<Scalar> {
+    let fixed = |s: &Scalar| s.origin == Origin::Constant;
+    if !op.rules().scalars().iter().all(fixed) {
+        return None;
+    }
+    let value = |v: &NodeId| match op_at(graph, *v) {
+        Some((Op::Full { value, .. }, _)) if fixed(value) => {
+            let word = value.bits.to_ne_bytes();
+            // The element is the word's low bytes.
+            let bytes = if cfg!(target_endian = "little") { &word[..value.dtype.size()] } else { return None };
+            Some(HostValue::new(Shape::SCALAR, HostData::from_bytes(value.dtype, bytes)))
+        }
+        _ => None,
+    };
+    let operands: Option<SmallVec<[HostValue; 3]>> = operands.iter().map(value).collect();
+    let result = op.rules().eval(&operands?).ok()?;
+    let scalar = match result.data {
+        HostData::F32(v) => Scalar::f32(*v.first()?),
+        HostData::I64(v) => Scalar::i64(*v.first()?),
+        HostData::Bool(v) => Scalar::bool(*v.first()?),
+        HostData::F64(_) => return None,
+    };
+    Some(scalar.constant())
 }
 
 /// An argument of an elementwise op.

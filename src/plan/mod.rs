@@ -10,8 +10,8 @@ pub mod parse;
 pub mod print;
 
 use crate::base::{DType, Layout, Loc, Type};
-use crate::kernel::{Inst, Kernel};
 use crate::kernel::library::Library;
+use crate::kernel::{Inst, Kernel};
 
 /// What to run at one launch, and where values lie.
 #[derive(Clone, Debug, Default)]

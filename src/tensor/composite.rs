@@ -30,7 +30,9 @@ impl Tensor {
         let _scope = Scope::enter();
         if self.rank() != 2 || labels.shape().dims() != &self.dims()[..1] || labels.dtype() != DType::I64 {
             let given = format!("{} and {}", self.ty(), labels.ty());
-            return Err(Error::shape("cross_entropy", "logits f32[n,classes] and labels i64[n]", given).at(Loc::resolve(at)));
+            return Err(
+                Error::shape("cross_entropy", "logits f32[n,classes] and labels i64[n]", given).at(Loc::resolve(at))
+            );
         }
         let picked = self.log_softmax(1)?.gather(1, &labels.unsqueeze(1)?)?;
         picked.mean(())?.neg()

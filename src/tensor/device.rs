@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::backend::cpu::{self, CpuBackend, Isa};
-use crate::backend::{Backend, Counts, null::NullBackend};
+use crate::backend::{Backend, Counts, MemoryUse, null::NullBackend};
 use crate::base::{Error, Result};
 use crate::tensor::eager::EagerCache;
 
@@ -54,7 +54,8 @@ impl Device {
     /// Errors: an instruction set that this machine lacks.
     pub fn cpu_with(options: &CpuOptions) -> Result<Device> {
         let isa = options.isa.as_deref().map(isa_named).transpose()?;
-        let options = cpu::Options { threads: options.threads, isa, memory_limit: options.memory_limit, ..Default::default() };
+        let options =
+            cpu::Options { threads: options.threads, isa, memory_limit: options.memory_limit, ..Default::default() };
         Ok(Device::with_backend(CpuBackend::new(options)?))
     }
 
@@ -86,6 +87,11 @@ impl Device {
     /// What the device did so far, counted by its backend: launches, kernels, copies.
     pub fn counts(&self) -> Counts {
         self.0.backend.counters().read()
+    }
+
+    /// What its memory holds now: tensors and the arenas of compiled steps.
+    pub fn memory(&self) -> MemoryUse {
+        self.0.backend.memory()
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {

@@ -14,7 +14,7 @@ use crate::ir::{Graph, InputKind};
 use crate::op::elementwise::{DTypes, Elementwise};
 use crate::op::{Class, Op};
 use crate::pass;
-use crate::tensor::tape::TapeNode;
+use crate::tensor::tape::{self, TapeNode};
 use crate::tensor::{Device, Origin, Ready, Tensor};
 
 /// Executables of single ops, by what they were compiled for.
@@ -47,10 +47,12 @@ pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Re
     if flagged {
         device.flag(index_error(&prepared.op, operands).at(loc));
     }
-    let taped = prepared.ty.dtype.is_float() && operands.iter().any(|t| matches!(t.0.origin, Origin::Leaf(_) | Origin::Tape(_)));
+    let taped = prepared.ty.dtype.is_float()
+        && prepared.op.carries_gradient()
+        && operands.iter().any(|t| matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_)));
     let origin = if taped {
         let operands = operands.iter().map(|&t| t.clone()).collect();
-        Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc }))
+        Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc, order: tape::next_order() }))
     } else {
         Origin::Constant
     };
@@ -84,7 +86,9 @@ fn cast_scalar(e: &Elementwise, operands: &[&Tensor]) -> Result<Elementwise> {
     let (Some(t), Some((position, s))) = (data, e.scalar) else { return Ok(*e) };
     let dtype = if e.row.dtypes == DTypes::Select && position == 0 { DType::Bool } else { t.dtype() };
     if s.dtype.is_float() && !dtype.is_float() {
-        let expected = format!("a host number that {dtype} can hold (cast the tensor with `.to_dtype(DType::F32)` to compute in floats)");
+        let expected = format!(
+            "a host number that {dtype} can hold (cast the tensor with `.to_dtype(DType::F32)` to compute in floats)"
+        );
         return Err(Error::argument(e.row.name, expected, format!("{s}")));
     }
     Ok(Elementwise { row: e.row, scalar: Some((position, s.cast(dtype))) })
@@ -126,7 +130,8 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
         .collect();
     let key = Key {
         op: op.rules().with_scalars(&zeroed),
-        operands: operands.iter().zip(inputs).map(|(t, r)| (t.dtype(), *r.layout)).collect(),
+        // Where in its buffer an operand begins is no part of the code.
+        operands: operands.iter().zip(inputs).map(|(t, r)| (t.dtype(), r.layout.from_start())).collect(),
     };
     let cached = device.eager_cache().0.lock().get(&key).cloned();
     let Entry { executable, layout } = match cached {
@@ -150,10 +155,8 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
     let params: SmallVec<[u64; 2]> = scalars.iter().map(|s| s.bits).collect();
     let mut outputs = Vec::with_capacity(1);
     let result = executable.launch(&mut Launch { inputs: &bindings, params: &params, outputs: &mut outputs })?;
-    let buffer = outputs
-        .pop()
-        .flatten()
-        .ok_or_else(|| Error::bug("eager", format!("{} gave no buffer", op.rules().name())))?;
+    let buffer =
+        outputs.pop().flatten().ok_or_else(|| Error::bug("eager", format!("{} gave no buffer", op.rules().name())))?;
     Ok((Ready { buffer, layout }, result.index_flag))
 }
 
@@ -186,8 +189,9 @@ fn compile(key: &Key, scalars: &[Scalar], device: &Device) -> Result<Arc<dyn Exe
     device.backend().compile_eager(pass::compile_op(&graph)?)
 }
 
-/// A contiguous copy of a strided tensor: `op` is a movement op that keeps its type.
-pub(crate) fn contiguous(op: &Op, t: &Tensor) -> Result<Ready> {
-    let prepared = prepare(op, &[t], t.device())?;
+/// A contiguous copy of a strided tensor.
+pub(crate) fn contiguous(t: &Tensor) -> Result<Ready> {
+    // A cast to the same dtype copies every element as it is.
+    let prepared = prepare(&Op::Cast(t.dtype()), &[t], t.device())?;
     Ok(run_kernel(&prepared, &[t], &[t.ready_state()?], t.device())?.0)
 }

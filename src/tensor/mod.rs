@@ -74,8 +74,8 @@ pub(crate) enum Origin {
     Constant,
     /// A constant made from host data while this step's session was open (call number with it).
     HostData { stamp: u64 },
-    /// A snapshot of a trainable `Var`.
-    Leaf(u64),
+    /// A snapshot of a trainable `Var`, and its place in the program's order.
+    Leaf { var: u64, order: u64 },
     /// A value of the eager tape.
     Tape(Box<tape::TapeNode>),
     /// A value of a step; its tape ended with the step.
@@ -163,7 +163,11 @@ impl Tensor {
     pub(crate) fn axis(&self, op: &'static str, axis: isize) -> Result<usize> {
         let rank = self.rank() as isize;
         if axis < -rank || axis >= rank {
-            return Err(Error::argument(op, format!("an axis in {}..{rank} of shape {}", -rank, self.shape()), axis.to_string()));
+            return Err(Error::argument(
+                op,
+                format!("an axis in {}..{rank} of shape {}", -rank, self.shape()),
+                axis.to_string(),
+            ));
         }
         Ok((if axis < 0 { axis + rank } else { axis }) as usize)
     }

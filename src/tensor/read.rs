@@ -6,7 +6,6 @@ use crate::base::dtype::Element;
 use crate::base::host::HostData;
 use crate::base::location::Scope;
 use crate::base::{Error, HostValue, Loc, Result};
-use crate::op::Op;
 use crate::tensor::recorder::{self, here};
 use crate::tensor::{At, Tensor, eager};
 
@@ -73,8 +72,7 @@ impl Tensor {
             return Ok(out);
         }
         // A strided view: gathered by a copy on the device.
-        let op = Op::Expand { shape: self.shape() };
-        let copy = eager::contiguous(&op, self)?;
+        let copy = eager::contiguous(self)?;
         device.backend().download(&copy.buffer, 0, &mut out)?;
         Ok(out)
     }
@@ -102,7 +100,13 @@ impl std::fmt::Display for Tensor {
 /// Axes longer than this are abridged to their first and last three elements.
 const PRINTED: usize = 12;
 
-fn write_axis(f: &mut std::fmt::Formatter<'_>, cells: &[String], dims: &[usize], width: usize, depth: usize) -> std::fmt::Result {
+fn write_axis(
+    f: &mut std::fmt::Formatter<'_>,
+    cells: &[String],
+    dims: &[usize],
+    width: usize,
+    depth: usize,
+) -> std::fmt::Result {
     let Some((&n, rest)) = dims.split_first() else {
         return write!(f, "{}", cells.first().map_or("", |c| c.as_str()));
     };
@@ -136,4 +140,3 @@ fn write_axis(f: &mut std::fmt::Formatter<'_>, cells: &[String], dims: &[usize],
     }
     f.write_str("]")
 }
-

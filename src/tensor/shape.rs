@@ -38,7 +38,9 @@ impl Tensor {
             return Err(Error::argument("permute", expected, format!("{order:?}")).at(Loc::resolve(at)));
         }
         if let Some(a) = order.iter().find(|&&a| a >= self.rank()) {
-            return Err(Error::argument("permute", format!("axes below {}", self.rank()), a.to_string()).at(Loc::resolve(at)));
+            return Err(
+                Error::argument("permute", format!("axes below {}", self.rank()), a.to_string()).at(Loc::resolve(at))
+            );
         }
         emit(&Op::Permute { order: AxisList::new(order) }, &[self], at)
     }
@@ -104,7 +106,8 @@ impl Tensor {
         let at = here();
         let rank = self.rank() as isize + 1;
         if axis < -rank || axis >= rank {
-            return Err(Error::argument("unsqueeze", format!("an axis in {}..{rank}", -rank), axis.to_string()).at(Loc::resolve(at)));
+            return Err(Error::argument("unsqueeze", format!("an axis in {}..{rank}", -rank), axis.to_string())
+                .at(Loc::resolve(at)));
         }
         let axis = (if axis < 0 { axis + rank } else { axis }) as usize;
         let mut dims = self.dims().to_vec();
@@ -119,7 +122,8 @@ impl Tensor {
         let at = here();
         let axis = located(self.axis("squeeze", axis), at)?;
         if self.dims()[axis] != 1 {
-            return Err(Error::shape("squeeze", format!("axis {axis} of length 1"), self.shape().to_string()).at(Loc::resolve(at)));
+            return Err(Error::shape("squeeze", format!("axis {axis} of length 1"), self.shape().to_string())
+                .at(Loc::resolve(at)));
         }
         emit(&Op::Reshape { shape: self.shape().reduce(1 << axis, false) }, &[self], at)
     }

@@ -3,6 +3,7 @@
 //! [`differentiate`] walks a list of ops backwards and emits gradient ops through [`Emit`]; it is
 //! used by the eager tape (which hangs on the tensors) and by sessions (whose trace is the tape).
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -20,6 +21,15 @@ pub(crate) struct TapeNode {
     pub op: Op,
     pub operands: Vec<Tensor>,
     pub loc: Loc,
+    /// Its place in the program's order: see [`next_order`].
+    pub order: u64,
+}
+
+/// Numbers ops and leaves in the order they are made. Gradients add up in the reverse of it, as they do in a step,
+/// whose trace is in program order.
+pub(crate) fn next_order() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
 }
 
 /// One op of a tape, for [`differentiate`].
@@ -76,7 +86,7 @@ impl Tensor {
         let _scope = Scope::enter();
         let result = check_loss(self).and_then(|()| match recorder::with(|r| r.backward(self, at)) {
             Some(result) => result,
-            None => eager_backward(self),
+            None => eager_backward(self, 0),
         });
         result.map_err(|e| e.at(Loc::resolve(at)))
     }
@@ -104,9 +114,22 @@ pub(crate) fn no_tape(t: &Tensor) -> Option<Error> {
             "the value made at {} depends on no trainable Var; compute it from `Var::get` of a Var made with `Var::new`",
             t.0.made
         ),
-        Origin::Leaf(_) | Origin::Tape(_) => return None,
+        Origin::Leaf { .. } | Origin::Tape(_) => return None,
     };
     Some(Error::new(ErrorKind::Backward { detail }))
+}
+
+/// What is told when a step's gradient would leave the step at `t`.
+pub(crate) fn outside(t: &Tensor) -> Error {
+    let what = match t.0.origin {
+        Origin::Leaf { .. } => "a snapshot of a Var taken",
+        _ => "a value computed",
+    };
+    let detail = format!(
+        "it reaches {what} outside the step (made at {}), where the gradient would stop; get it inside the closure or call `.detach()` on it",
+        t.0.made
+    );
+    Error::new(ErrorKind::Backward { detail })
 }
 
 /// Emits eagerly; values are tensors of the tape or new ones.
@@ -131,17 +154,18 @@ impl Emit for EagerEmit {
     }
 }
 
-/// `backward` over the eager tape.
-pub(crate) fn eager_backward(loss: &Tensor) -> Result<Gradients> {
+/// `backward` over the eager tape, as far back as to the op number `since`: a step refuses what was computed before
+/// it began, whether it traces or not.
+pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<Gradients> {
     loss.check_owner(0)?;
     if let Some(e) = no_tape(loss) {
         return Err(e);
     }
-    // Depth-first over the tape, results after operands: `entries` is in forward order.
+    // Depth-first over the tape, results after operands; then in the order of the program.
     let mut ids: FxHashMap<usize, Val> = FxHashMap::default();
     let mut cx = EagerEmit { values: Vec::new(), device: loss.device().clone() };
     let mut entries = Vec::new();
-    let mut leaves: Vec<(u64, Val)> = Vec::new();
+    let mut leaves: Vec<(u64, (u64, Val))> = Vec::new();
     let mut stack: Vec<(Tensor, bool)> = vec![(loss.clone(), false)];
     let mut seen: FxHashSet<usize> = FxHashSet::default();
     while let Some((t, done)) = stack.pop() {
@@ -158,15 +182,20 @@ pub(crate) fn eager_backward(loss: &Tensor) -> Result<Gradients> {
         let v = Val(cx.values.len() as u32);
         ids.insert(t.addr(), v);
         match &t.0.origin {
-            Origin::Leaf(id) => leaves.push((*id, v)),
+            Origin::Leaf { var, order } => leaves.push((*order, (*var, v))),
+            Origin::Tape(node) if node.order < since => return Err(outside(&t)),
             Origin::Tape(node) => {
                 let operands = node.operands.iter().map(|o| ids[&o.addr()]).collect();
-                entries.push(Entry { op: node.op, operands, result: v, loc: node.loc });
+                entries.push((node.order, Entry { op: node.op, operands, result: v, loc: node.loc }));
             }
             _ => {}
         }
         cx.values.push(t);
     }
+    entries.sort_unstable_by_key(|e| e.0);
+    leaves.sort_unstable_by_key(|l| l.0);
+    let entries: Vec<Entry> = entries.into_iter().map(|e| e.1).collect();
+    let leaves: Vec<(u64, Val)> = leaves.into_iter().map(|l| l.1).collect();
     let wanted: Vec<Val> = leaves.iter().map(|&(_, v)| v).collect();
     let grads = differentiate(&mut cx, &entries, ids[&loss.addr()], &wanted)?;
     let mut table: Vec<(u64, Tensor)> = Vec::new();

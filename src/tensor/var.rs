@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::{DType, Error, ErrorKind, Loc, Result, Shape, Type};
 use crate::tensor::recorder::{self, here};
+use crate::tensor::tape::next_order;
 use crate::tensor::{Device, Origin, Tensor};
 
 /// A cell that holds a tensor. Clones are the same cell.
@@ -168,7 +169,7 @@ impl Var {
 /// A snapshot of `value` as the leaf of variable `id`, sharing its memory.
 pub(crate) fn leaf(value: &Tensor, id: u64, trainable: bool) -> Result<Tensor> {
     let ready = value.ready_state()?.clone();
-    let origin = if trainable { Origin::Leaf(id) } else { Origin::Constant };
+    let origin = if trainable { Origin::Leaf { var: id, order: next_order() } } else { Origin::Constant };
     Ok(Tensor::ready(value.ty(), value.device().clone(), ready, origin, value.0.made))
 }
 
@@ -180,6 +181,7 @@ impl std::fmt::Debug for Var {
 
 /// A ready value as the leaf of `var`.
 pub(crate) fn leaf_of(var: &Var, value: super::Ready, made: Loc) -> Tensor {
-    let origin = if var.is_trainable() { Origin::Leaf(var.id()) } else { Origin::Constant };
+    let origin =
+        if var.is_trainable() { Origin::Leaf { var: var.id(), order: next_order() } } else { Origin::Constant };
     Tensor::ready(var.ty(), var.device().clone(), value, origin, made)
 }

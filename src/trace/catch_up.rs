@@ -21,7 +21,9 @@ impl Session {
             let e = self.event(ordinal);
             match (&e.template, &e.extra) {
                 (Some(t), _) if Arc::strong_count(&t.0) > 1 => alive.push(e.out),
-                (_, Some(x)) if e.kind == Kind::Backward && x.table.as_ref().is_some_and(|t| Arc::strong_count(t) > 1) => {
+                (_, Some(x))
+                    if e.kind == Kind::Backward && x.table.as_ref().is_some_and(|t| Arc::strong_count(t) > 1) =>
+                {
                     alive.extend(x.grads.iter().map(|g| g.1));
                 }
                 _ => {}

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::base::{Error, ErrorKind, Loc, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::base::{Error, ErrorKind, Loc, Result, scalar};
 use crate::op::Op;
 use crate::tensor::{Device, Origin, Ready, Rng, Tensor, Var, eager, recorder};
 use crate::trace::segment::{SegmentPlan, launch_plan};
 use crate::trace::session::{Mode, Session};
-use crate::trace::tree::{Def, ValId};
+use crate::trace::tree::{Def, Kind, ValId};
 
 /// What is remembered of a call, to tell whether the step can be frozen.
 #[derive(Default)]
@@ -82,10 +85,17 @@ impl Session {
     pub fn freeze(&self) -> Result<Frozen> {
         let refuse = |detail: String| Error::new(ErrorKind::Freeze { detail });
         let (Some(a), Some(b)) = (&self.records[0], &self.records[1]) else {
-            return Err(refuse("call the step at least three times first: one records, one compiles, one more must repeat it".into()));
+            return Err(refuse(
+                "call the step at least three times first: one records, one compiles, one more must repeat it".into(),
+            ));
         };
         if !a.replayed || !b.replayed {
-            let why = self.stats.divergences.entries.last().map(|(loc, text, _)| format!(" (last divergence at {loc}: {text})"));
+            let why = self
+                .stats
+                .divergences
+                .entries
+                .last()
+                .map(|(loc, text, _)| format!(" (last divergence at {loc}: {text})"));
             return Err(refuse(format!(
                 "the last two calls must both be replays; call the step again{}",
                 why.unwrap_or_default()
@@ -107,7 +117,12 @@ impl Session {
             return Err(refuse("the step does no tensor work".into()));
         };
         if a.survivors != b.survivors {
-            return Err(refuse("the last two calls kept different values alive".into()));
+            let (old, new) = (&a.survivors, &b.survivors);
+            let one = new.iter().find(|v| !old.contains(v)).or_else(|| old.iter().find(|v| !new.contains(v)));
+            let at = one.map_or(Loc::NONE, |&v| self.made_at(b.path, v));
+            return Err(refuse(format!(
+                "only one of the last two calls kept the value made at {at}; keep the same ones at every call"
+            )));
         }
         if let Some(loc) = b.host_data {
             return Err(refuse(format!(
@@ -118,7 +133,9 @@ impl Session {
             let draw = b.draws.iter().any(|d| d.0 as usize == k);
             if x != y && !draw {
                 let at = self.param_loc(b.path, k as u32);
-                return Err(refuse(format!("the host number at {at} changed between the last two calls; a frozen step would keep it")));
+                return Err(refuse(format!(
+                    "the host number at {at} changed between the last two calls; a frozen step would keep it"
+                )));
             }
         }
         let positions = b.survivors.iter().filter_map(|v| plan.outputs.iter().position(|o| o == v)).collect();
@@ -132,6 +149,8 @@ impl Session {
             })
             .collect();
         Ok(Frozen {
+            script: self.script(b.path, b.at),
+            verify: 0,
             plan: plan.clone(),
             device: device.clone(),
             inputs,
@@ -146,14 +165,53 @@ impl Session {
         })
     }
 
+    /// The ops of the path that ends at event `at` of `path`, for verification.
+    fn script(&self, path: u32, at: u32) -> Vec<Line> {
+        let mut pieces = vec![(path, at)];
+        while let Some(parent) = self.tree.paths[pieces[pieces.len() - 1].0 as usize].parent {
+            let child = &self.tree.paths[pieces[pieces.len() - 1].0 as usize];
+            pieces.push((parent, child.base_event - self.tree.paths[parent as usize].base_event));
+        }
+        let mut out = Vec::new();
+        for &(p, upto) in pieces.iter().rev() {
+            let path = &self.tree.paths[p as usize];
+            for e in &path.events[..(upto as usize).min(path.events.len())] {
+                let op = match e.kind {
+                    Kind::Op => Some(e.op),
+                    // A read after a write: the written value under another id.
+                    Kind::VarGet if e.template.is_some() => None,
+                    _ => continue,
+                };
+                let operands = match e.out.checked_sub(path.base_value).and_then(|i| path.defs.get(i as usize)) {
+                    Some(Def::Leaf { of, .. }) => smallvec::smallvec![*of],
+                    _ => e.operands.clone(),
+                };
+                out.push(Line { op, operands, out: e.out, loc: e.loc });
+            }
+        }
+        out
+    }
+
+    /// The line that makes value `v` on the path that ends in `path`.
+    fn made_at(&self, path: u32, v: ValId) -> Loc {
+        let mut at = Some(path);
+        while let Some(p) = at {
+            let known = &self.tree.paths[p as usize];
+            if let Some(e) = known.events.iter().find(|e| e.out == v && e.template.is_some()) {
+                return e.loc;
+            }
+            at = known.parent;
+        }
+        Loc::NONE
+    }
+
     /// The line of the op that takes parameter `k`, on the path that ends in `path`.
     fn param_loc(&self, path: u32, k: u32) -> Loc {
         let mut at = Some(path);
         while let Some(p) = at {
             let known = &self.tree.paths[p as usize];
-            let takes = |op: &Op| {
-                op.rules().scalars().iter().any(|s| s.origin == crate::base::scalar::Origin::Param(k))
-            };
+            let takes =
+                |op: &Op| op.rules().scalars().iter().any(|s| s.origin == crate::base::scalar::Origin::Param(k));
             if let Some(e) = known.events.iter().find(|e| !e.inner && takes(&e.op)) {
                 return e.loc;
             }
@@ -161,6 +219,14 @@ impl Session {
         }
         Loc::NONE
     }
+}
+
+/// One op of a frozen step, as it is run eagerly to verify a replay. `op` `None`: the operand itself.
+struct Line {
+    op: Option<Op>,
+    operands: SmallVec<[ValId; 3]>,
+    out: ValId,
+    loc: Loc,
 }
 
 enum Input {
@@ -174,6 +240,9 @@ enum Input {
 /// numbers keep the values of the last call. `Var`s are read and written as always, and each
 /// [`crate::Rng`] advances by the step's own draws.
 pub struct Frozen {
+    script: Vec<Line>,
+    /// Every so many replays one is verified; 0: none.
+    verify: u64,
     plan: Arc<SegmentPlan>,
     device: Device,
     inputs: Vec<Input>,
@@ -204,25 +273,27 @@ impl Frozen {
                 *seed = rng.seed();
             }
         }
-        let mut values: smallvec::SmallVec<[Tensor; 32]> = smallvec::SmallVec::new();
+        let mut values: SmallVec<[Tensor; 32]> = SmallVec::new();
         for (i, known) in self.inputs.iter().zip(&self.plan.inputs) {
             let t = match i {
                 Input::Tensor(t) => t.clone(),
                 Input::Var(slot) => self.vars[*slot as usize].lock().clone(),
             };
-            if *t.ready_state()?.layout == known.layout {
+            if t.ready_state()?.layout.same_strides(&known.layout) {
                 values.push(t);
             } else {
                 // Somebody put a differently strided value in: copied to the layout the plan knows.
-                let op = Op::Expand { shape: t.shape() };
-                let ready = eager::contiguous(&op, &t)?;
+                let ready = eager::contiguous(&t)?;
                 self.copies += 1;
                 values.push(Tensor::ready(t.ty(), t.device().clone(), ready, Origin::Constant, t.0.made));
             }
         }
-        let sources: smallvec::SmallVec<[&Tensor; 32]> = values.iter().collect();
-        let vars: smallvec::SmallVec<[&Var; 16]> =
-            self.plan.writes.iter().map(|w| &self.vars[w.0 as usize]).collect();
+        let expected = match self.verify {
+            n if n > 0 && self.replays % n == n - 1 => Some(self.run_eagerly(&values)?),
+            _ => None,
+        };
+        let sources: SmallVec<[&Tensor; 32]> = values.iter().collect();
+        let vars: SmallVec<[&Var; 16]> = self.plan.writes.iter().map(|w| &self.vars[w.0 as usize]).collect();
         let mut ready = std::mem::take(&mut self.ready);
         let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut ready)?;
         if outcome.index_flag {
@@ -234,10 +305,73 @@ impl Frozen {
                 self.outputs.push(Tensor::ready(ty, self.device.clone(), ready.clone(), Origin::Step, Loc::NONE));
             }
         }
+        if let Some(expected) = expected {
+            self.compare(&expected, &ready)?;
+        }
         ready.clear();
         self.ready = ready;
         self.replays += 1;
         Ok(&self.outputs)
+    }
+
+    /// Has every `n`-th replay run eagerly too, op by op, and compared bit for bit: values and `Var`s. 0 turns it off.
+    /// A difference is an error of kind [`ErrorKind::Bug`] that names the line of the first differing value.
+    pub fn verify_every(&mut self, n: u64) {
+        self.verify = n;
+    }
+
+    /// What the plan's outputs and `Var` writes should be, from the same inputs.
+    fn run_eagerly(&self, inputs: &[Tensor]) -> Result<Vec<(Tensor, Loc)>> {
+        let mut values: FxHashMap<ValId, (Tensor, Loc)> =
+            self.plan.inputs.iter().zip(inputs).map(|(i, t)| (i.value, (t.clone(), t.0.made))).collect();
+        let missing = || Error::bug("freeze", "a value of the frozen path is not known");
+        for line in &self.script {
+            let mut operands: SmallVec<[Tensor; 3]> = SmallVec::new();
+            for v in &line.operands {
+                match values.get(v) {
+                    Some((t, _)) => operands.push(t.clone()),
+                    // Dead in the plan: its inputs were not bound.
+                    None => break,
+                }
+            }
+            if operands.len() < line.operands.len() {
+                continue;
+            }
+            let t = match &line.op {
+                None => operands[0].clone(),
+                Some(op) => {
+                    let refs: SmallVec<[&Tensor; 3]> = operands.iter().collect();
+                    let mut scalars = op.rules().scalars();
+                    for s in scalars.iter_mut() {
+                        if let scalar::Origin::Param(k) = s.origin {
+                            s.bits = self.params.get(k as usize).copied().unwrap_or(s.bits);
+                        }
+                    }
+                    let prepared = eager::prepare(&op.rules().with_scalars(&scalars), &refs, &self.device)?;
+                    let (ready, _) = eager::compute(&prepared, &refs, &self.device)?;
+                    Tensor::ready(prepared.ty, self.device.clone(), ready, Origin::Constant, line.loc)
+                }
+            };
+            values.insert(line.out, (t, line.loc));
+        }
+        let written = self.plan.written.iter();
+        self.plan.outputs.iter().chain(written).map(|v| values.get(v).cloned().ok_or_else(missing)).collect()
+    }
+
+    fn compare(&self, expected: &[(Tensor, Loc)], ready: &[Ready]) -> Result<()> {
+        let mut given: Vec<Tensor> = Vec::new();
+        for (r, (t, _)) in ready.iter().zip(expected) {
+            given.push(Tensor::ready(t.ty(), self.device.clone(), r.clone(), Origin::Constant, t.0.made));
+        }
+        given.extend(self.plan.writes.iter().map(|w| self.vars[w.0 as usize].load()));
+        for ((e, loc), g) in expected.iter().zip(&given) {
+            let (e, g) = (e.host_bytes(recorder::here())?, g.host_bytes(recorder::here())?);
+            if e != g {
+                let detail = "a replay differs from eager execution: a frozen step is not what was recorded";
+                return Err(Error::bug("freeze", detail).at(*loc));
+            }
+        }
+        Ok(())
     }
 
     /// The input tensors, by first touch in the closure. `Var`s are not among them: they are read at each replay.

@@ -11,7 +11,7 @@ use crate::tensor::tape::{self, Entry, GradTable, Gradients, no_tape};
 use crate::tensor::{At, Device, Origin, Tensor, Var, eager, var};
 use crate::trace::session::{Mode, Session};
 use crate::trace::shadow::{blank, is_taped};
-use crate::trace::tree::{Def, Event, Extra, Kind, Path, ValId, VarGuard};
+use crate::trace::tree::{Def, Event, ExternalGuard, Extra, Kind, Path, ValId, VarGuard};
 
 impl Session {
     /// Starts a new path at the cursor, unless the present one has nothing behind it.
@@ -53,9 +53,12 @@ impl Session {
         if let Some(&v) = self.ids.get(&t.addr()) {
             return Ok(v);
         }
-        let layout = *t.ready_state()?.layout;
+        let layout = t.ready_state()?.layout.from_start();
         let held = self.held.len() as u32;
-        let v = self.define(Def::External { ty: t.ty(), layout, taped: is_taped(t), held }, t.addr());
+        let externals = &mut self.tree.paths[self.path as usize].externals;
+        externals.push(ExternalGuard { ty: t.ty(), layout, taped: is_taped(t) });
+        let guard = externals.len() as u32 - 1;
+        let v = self.define(Def::External { guard, held }, t.addr());
         self.bound.insert(t.addr());
         self.held.push(t.clone());
         Ok(v)
@@ -69,7 +72,14 @@ impl Session {
         self.record_op_at(op, operands, device, loc, false).map_err(|e| e.at(loc))
     }
 
-    fn record_op_at(&mut self, op: &Op, operands: &[&Tensor], device: &Device, loc: Loc, inner: bool) -> Result<Tensor> {
+    fn record_op_at(
+        &mut self,
+        op: &Op,
+        operands: &[&Tensor],
+        device: &Device,
+        loc: Loc,
+        inner: bool,
+    ) -> Result<Tensor> {
         let prepared = eager::prepare(op, operands, device)?;
         let (ready, flag) = eager::compute(&prepared, operands, device)?;
         if flag && self.flagged.is_none() {
@@ -107,25 +117,22 @@ impl Session {
         op.rules().with_scalars(&scalars)
     }
 
-    fn slot_or_bind(&mut self, v: &Var) -> Result<u32> {
+    fn slot_or_bind(&mut self, v: &Var) -> u32 {
         if let Some(slot) = self.slot(v) {
-            return Ok(slot);
-        }
-        let own = self.device.get_or_insert_with(|| v.device().clone());
-        if own != v.device() {
-            let (left, right) = (own.name().to_string(), v.device().name().to_string());
-            return Err(Error::new(ErrorKind::Device { op: "Var", left, right }));
+            return slot;
         }
         let guard = VarGuard { ty: v.ty(), trainable: v.is_trainable() };
         self.tree.paths[self.path as usize].vars.push(guard);
-        Ok(self.bind_var(v))
+        self.bind_var(v)
     }
 
     pub fn record_get(&mut self, v: &Var, at: At) -> Result<Tensor> {
         let loc = Loc::resolve(at);
-        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v);
         let binding = &self.vars[slot as usize];
         if let Some(value) = binding.current {
+            // Only the `Var` knew it when the paths parted.
+            self.materialize(&[value]).map_err(|e| e.at(loc))?;
             return self.handle(value).cloned();
         }
         let event = self.ordinal();
@@ -138,12 +145,16 @@ impl Session {
             self.vars[slot as usize].current = Some(out);
             return Ok(t);
         }
-        let value = v.lock().clone();
+        let value = v.load();
+        let layout = value.ready_state()?.layout.from_start();
         let out = match self.ids.get(&value.addr()) {
             Some(&known) => known,
             None => {
                 let held = self.held.len() as u32;
-                let out = self.define(Def::Snapshot { var: slot, held }, value.addr());
+                let snapshots = &mut self.tree.paths[self.path as usize].snapshots;
+                snapshots.push(layout);
+                let guard = snapshots.len() as u32 - 1;
+                let out = self.define(Def::Snapshot { var: slot, guard, held }, value.addr());
                 self.bound.insert(value.addr());
                 self.held.push(value.clone());
                 out
@@ -157,7 +168,7 @@ impl Session {
     pub fn record_set(&mut self, v: &Var, value: &Tensor, at: At) -> Result<()> {
         let loc = Loc::resolve(at);
         value.ready_state().map_err(|e| e.at(loc))?;
-        let slot = self.slot_or_bind(v).map_err(|e| e.at(loc))?;
+        let slot = self.slot_or_bind(v);
         let id = self.id_of(value).map_err(|e| e.at(loc))?;
         self.push(Event { var: slot, operands: smallvec![id], ..blank(Kind::VarSet, loc) });
         let b = &mut self.vars[slot as usize];
@@ -229,13 +240,16 @@ impl Session {
         let loc = Loc::resolve(at);
         let Some(&loss_id) = self.ids.get(&loss.addr()) else {
             let outside = ErrorKind::Backward {
-                detail: format!("the value made at {} was computed outside the step; compute it inside the closure", loss.0.made),
+                detail: format!(
+                    "the value made at {} was computed outside the step; compute it inside the closure",
+                    loss.0.made
+                ),
             };
             return Err(no_tape(loss).unwrap_or_else(|| outside.into()));
         };
         let (entries, leaves) = self.tape(self.ordinal());
         self.check_reach(&entries, &leaves, loss_id)?;
-        let head = self.cursor;
+        let (head, values) = (self.cursor, self.ptrs.len());
         self.backwards.push((self.path, head as u32));
         self.push(Event { operands: smallvec![loss_id], ..blank(Kind::Backward, loc) });
         let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
@@ -243,13 +257,32 @@ impl Session {
         let mut cx = Inner { session: self, device };
         let grads = tape::differentiate(&mut cx, &entries, Val(loss_id), &wanted);
         let by_var = grads.and_then(|g| tape::sum_by_var(&mut cx, &leaves, &g));
+        let by_var = match by_var {
+            Ok(by_var) => by_var,
+            Err(e) => {
+                // What fails leaves no event.
+                self.forget(head, values);
+                return Err(e);
+            }
+        };
         let inner = (self.cursor - head - 1) as u32;
         let path = self.path;
         let table = Arc::new(GradTable { stamp: self.stamp, event: (path, head as u32), entries: Default::default() });
         let event = &mut self.tree.paths[path as usize].events[head];
-        let grads = by_var.as_ref().map(|g| g.iter().map(|&(slot, v)| (slot, v.0)).collect()).unwrap_or_default();
+        let grads = by_var.iter().map(|&(slot, v)| (slot, v.0)).collect();
         event.extra = Some(Box::new(Extra { inner, grads, table: Some(table.clone()), ..Extra::default() }));
-        by_var.map(|_| Gradients(table))
+        Ok(Gradients(table))
+    }
+
+    /// Takes back a `backward` at position `head` of the present path, before which there were `values` values.
+    fn forget(&mut self, head: usize, values: usize) {
+        let path = &mut self.tree.paths[self.path as usize];
+        path.events.truncate(head);
+        path.defs.truncate(values - path.base_value as usize);
+        self.cursor = head;
+        self.ptrs.truncate(values);
+        self.ids.retain(|_, v| (*v as usize) < values);
+        self.backwards.pop();
     }
 
     /// The ops and the trainable leaves of the trace before event `end`: the trace is the tape.
@@ -258,16 +291,17 @@ impl Session {
         for ordinal in 0..end {
             let e = self.event(ordinal);
             match e.kind {
-                Kind::Op => entries.push(Entry {
+                // A gradient is a constant for another `backward`, as it is eagerly.
+                Kind::Op if !e.inner => entries.push(Entry {
                     op: e.op,
                     operands: e.operands.iter().map(|&v| Val(v)).collect(),
                     result: Val(e.out),
                     loc: e.loc,
                 }),
-                Kind::VarGet if self.vars[e.var as usize].var.is_trainable() => {
-                    if !leaves.contains(&(e.var, Val(e.out))) {
-                        leaves.push((e.var, Val(e.out)));
-                    }
+                Kind::VarGet
+                    if self.vars[e.var as usize].var.is_trainable() && !leaves.contains(&(e.var, Val(e.out))) =>
+                {
+                    leaves.push((e.var, Val(e.out)));
                 }
                 _ => {}
             }
@@ -292,26 +326,22 @@ impl Session {
         Ok(())
     }
 
-    /// Refuses a loss without a trainable `Var` behind it, or with a value of an eager tape.
+    /// Refuses a loss without a trainable `Var` behind it, or with a value that has a tape or a `Var` outside the step.
     fn check_reach(&self, entries: &[Entry], leaves: &[(u32, Val)], loss: ValId) -> Result<()> {
         let mut reached = vec![false; self.ptrs.len()];
         reached[loss as usize] = true;
         for e in entries.iter().rev() {
-            if reached[e.result.0 as usize] {
+            let flows = e.op.carries_gradient() && self.handle(e.result.0).is_ok_and(|t| t.dtype().is_float());
+            if flows && reached[e.result.0 as usize] {
                 e.operands.iter().for_each(|o| reached[o.0 as usize] = true);
             }
         }
         let is_leaf = |v: usize| leaves.iter().any(|l| l.1.0 as usize == v);
         for (v, _) in reached.iter().enumerate().filter(|&(v, &r)| r && !is_leaf(v)) {
-            if let Def::External { taped: true, held, .. } = self.def(v as u32) {
-                let t = &self.held[held as usize];
-                if matches!(t.0.origin, Origin::Tape(_)) {
-                    let detail = format!(
-                        "it reaches the value made at {} outside the step, where the gradient would stop; compute it inside the closure or call `.detach()` on it",
-                        t.0.made
-                    );
-                    return Err(ErrorKind::Backward { detail }.into());
-                }
+            if let Def::External { held, .. } = self.def(v as u32)
+                && is_taped(&self.held[held as usize])
+            {
+                return Err(tape::outside(&self.held[held as usize]));
             }
         }
         if !reached.iter().enumerate().any(|(v, &r)| r && is_leaf(v)) {
@@ -342,7 +372,10 @@ impl Emit for Inner<'_> {
     }
 
     fn ty(&self, v: Val) -> Type {
-        self.session.handle(v.0).map(|t| t.ty()).unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
+        self.session
+            .handle(v.0)
+            .map(|t| t.ty())
+            .unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
     }
 }
 
@@ -364,7 +397,8 @@ impl Emit for Oracle<'_> {
             && e.operands.iter().copied().eq(operands.iter().map(|v| v.0))
             && e.op.rules().scalars().iter().map(|s| s.origin).eq(op.rules().scalars().iter().map(|s| s.origin));
         if !same {
-            let detail = format!("a replayed backward: recorded {:?}{:?}, the rules give {op:?}{operands:?}", e.op, e.operands);
+            let detail =
+                format!("a replayed backward: recorded {:?}{:?}, the rules give {op:?}{operands:?}", e.op, e.operands);
             return Err(Error::bug("trace", detail));
         }
         self.next += 1;
@@ -372,7 +406,10 @@ impl Emit for Oracle<'_> {
     }
 
     fn ty(&self, v: Val) -> Type {
-        self.session.handle(v.0).map(|t| t.ty()).unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
+        self.session
+            .handle(v.0)
+            .map(|t| t.ty())
+            .unwrap_or(Type::new(crate::base::DType::F32, crate::base::Shape::SCALAR))
     }
 }
 

@@ -25,6 +25,10 @@ pub(crate) struct SegmentPlan {
     pub outputs: Vec<ValId>,
     /// (var slot, output position) of the `Var` writes.
     pub writes: Vec<(u32, u32)>,
+    /// The values written, in the order of `writes`.
+    pub written: Vec<ValId>,
+    /// The input with the old value, per write.
+    pub donors: Vec<Option<u32>>,
     pub inputs: Vec<PlanInput>,
     pub targets: Vec<PlanOutput>,
     /// Those of `targets`, to share.
@@ -56,7 +60,7 @@ pub(crate) struct PlanInput {
     pub value: ValId,
     pub source: Source,
     pub layout: Layout,
-    /// The `Var` slot whose old value it is, when the plan may overwrite it.
+    /// The write (position in `writes`) of the `Var` whose old value it is, when the plan may overwrite it.
     pub donor: Option<u32>,
 }
 
@@ -81,24 +85,30 @@ impl Session {
         }
         self.last.segments += 1;
         self.stats.shadowed += (end - self.seg_base) as u64;
-        self.ready_inputs(end)?;
-        let plan = match self.find_plan(path, at, &survivors) {
-            Some(plan) => plan,
-            None => self.compile(path, at, end, survivors, last)?,
-        };
-        plan.used.store(self.stats.calls, Ordering::Relaxed);
-        let result = self.launch(&plan);
-        self.launched.push(plan.clone());
+        let result = self.run_segment(path, at, end, &survivors, last);
         for b in &mut self.vars {
             b.dirty = false;
         }
         if let Err(e) = &result {
-            for &v in &plan.outputs {
+            // What was promised and is not there failed with it.
+            for &v in &survivors {
                 if let Ok(t) = self.handle(v) {
                     let _ = t.0.state.set(Err(e.clone()));
                 }
             }
         }
+        result
+    }
+
+    fn run_segment(&mut self, path: u32, at: usize, end: u32, survivors: &[ValId], last: bool) -> Result<()> {
+        self.ready_inputs(end)?;
+        let plan = match self.find_plan(path, at, survivors) {
+            Some(plan) => plan,
+            None => self.compile(path, at, end, survivors.to_vec(), last)?,
+        };
+        plan.used.store(self.stats.calls, Ordering::Relaxed);
+        let result = self.launch(&plan);
+        self.launched.push(plan);
         result
     }
 
@@ -214,12 +224,19 @@ impl Session {
             Source::Held(_) => true,
             Source::Event(e) => {
                 let state = self.event(e).template.as_ref().and_then(|t| t.0.state.get());
-                matches!(state, Some(Ok(r)) if *r.layout == i.layout)
+                matches!(state, Some(Ok(r)) if r.layout.same_strides(&i.layout))
             }
         })
     }
 
-    fn compile(&mut self, path: u32, at: usize, end: u32, mut outputs: Vec<ValId>, last: bool) -> Result<Arc<SegmentPlan>> {
+    fn compile(
+        &mut self,
+        path: u32,
+        at: usize,
+        end: u32,
+        mut outputs: Vec<ValId>,
+        last: bool,
+    ) -> Result<Arc<SegmentPlan>> {
         let begun = Instant::now();
         let known = self.tree.paths[path as usize].events[at].extra.as_ref().map_or(0, |x| x.plans.len());
         if known > 0 {
@@ -238,7 +255,8 @@ impl Session {
         let span = tracing::info_span!("compile", name = %format!("path{path}_{at}"));
         let _entered = span.enter();
         let plan = Arc::new(self.build(path, at, end, outputs, last, begun)?);
-        self.stats.compiles += 1;
+        // A segment that makes nothing is not compiled.
+        self.stats.compiles += plan.executable.is_some() as u64;
         self.stats.compile_time += plan.compile_time;
         tracing::info!(
             target: "stepgraph::trace",
@@ -263,7 +281,15 @@ impl Session {
         extra.map(|x| x.plans.iter().flat_map(|p| p.outputs.iter().copied()).collect()).unwrap_or_default()
     }
 
-    fn build(&mut self, path: u32, at: usize, end: u32, outputs: Vec<ValId>, last: bool, begun: Instant) -> Result<SegmentPlan> {
+    fn build(
+        &mut self,
+        path: u32,
+        at: usize,
+        end: u32,
+        outputs: Vec<ValId>,
+        last: bool,
+        begun: Instant,
+    ) -> Result<SegmentPlan> {
         let dirty: Vec<(u32, ValId)> = self
             .vars
             .iter()
@@ -271,7 +297,12 @@ impl Session {
             .filter(|(_, b)| b.dirty)
             .filter_map(|(slot, b)| Some((slot as u32, b.written?)))
             .collect();
-        let mut b = Builder { session: self, graph: Graph::new(format!("path{path}_{at}")), nodes: FxHashMap::default(), inputs: Vec::new() };
+        let mut b = Builder {
+            session: self,
+            graph: Graph::new(format!("path{path}_{at}")),
+            nodes: FxHashMap::default(),
+            inputs: Vec::new(),
+        };
         for dtype in b.session.param_dtypes() {
             b.graph.param(dtype);
         }
@@ -294,18 +325,26 @@ impl Session {
             b.graph.output(node);
         }
         let mut writes = Vec::new();
+        let written: Vec<ValId> = dirty.iter().map(|d| d.1).collect();
         for &(slot, v) in &dirty {
             let node = b.resolve(v)?;
             let position = b.graph.outputs().len() as u32;
             writes.push((slot, position));
             b.graph.output(node);
         }
+        let slots: FxHashMap<u32, u32> =
+            writes.iter().enumerate().map(|(k, w): (usize, &(u32, u32))| (w.0, k as u32)).collect();
+        let mut donors = vec![None; writes.len()];
         // Only a call's last segment may overwrite a `Var`'s buffer in place.
         for i in 0..b.inputs.len() {
             if let Def::Snapshot { var, .. } = b.session.def(b.inputs[i].value) {
-                let written_by = writes.iter().find(|w| w.0 == var && last).map(|w| w.1);
+                let write = slots.get(&var).copied().filter(|_| last);
+                let written_by = write.map(|k| writes[k as usize].1);
                 b.graph.set_input_kind(i, InputKind::Var { written_by })?;
-                b.inputs[i].donor = written_by.map(|_| var);
+                b.inputs[i].donor = write;
+                if let Some(k) = write {
+                    donors[k as usize] = Some(i as u32);
+                }
             }
         }
         let (graph, inputs) = (b.graph, b.inputs);
@@ -314,7 +353,20 @@ impl Session {
         let Some(device) = self.device.clone().filter(|_| !nothing) else {
             let compile_time = begun.elapsed();
             let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
-            return Ok(SegmentPlan { outputs, writes, inputs: Vec::new(), targets, layouts, executable, params, compile_time, compiled, used: AtomicU64::new(0) });
+            return Ok(SegmentPlan {
+                outputs,
+                writes,
+                written,
+                donors,
+                inputs: Vec::new(),
+                targets,
+                layouts,
+                executable,
+                params,
+                compile_time,
+                compiled,
+                used: AtomicU64::new(0),
+            });
         };
         let compiled = pass::compile(&graph, &self.options)?;
         let targets = compiled.plan.plan().outputs.clone();
@@ -323,12 +375,15 @@ impl Session {
         let explained = explain(&graph, &compiled);
         let executable = device.backend().compile(compiled.plan)?;
         if let (Some(dir), Some([before, after, plan])) = (dump, texts) {
-            let parts = [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
+            let parts =
+                [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
             write_dump(&dir, &format!("step{}_{}", self.stamp, graph.name), &parts)?;
         }
         Ok(SegmentPlan {
             outputs,
             writes,
+            written,
+            donors,
             inputs,
             layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
@@ -430,7 +485,6 @@ fn no_template() -> Error {
     Error::bug("trace", "an input of a segment has no handle")
 }
 
-
 /// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `outputs` gets one
 /// value per value the plan makes ready.
 ///
@@ -462,14 +516,11 @@ pub(crate) fn launch_plan(
     let mut bindings: SmallVec<[InputBinding<'_>; 32]> = SmallVec::new();
     for (t, i) in sources.iter().zip(&plan.inputs) {
         let ready = t.ready_state()?;
-        let exclusive = i.donor.is_some_and(|slot| {
-            let held_by_var = plan
-                .writes
-                .iter()
-                .position(|w| w.0 == slot)
-                .and_then(|k| guards[k].as_ref())
-                .is_some_and(|g| g.same(t));
-            held_by_var && Arc::strong_count(&t.0) == own_handles && Arc::strong_count(&ready.buffer) == 1
+        let exclusive = i.donor.is_some_and(|write| {
+            let held_by_var = guards[write as usize].as_ref().is_some_and(|g| g.same(t));
+            // The plan writes from the buffer's start on.
+            let whole = ready.layout.offset == 0;
+            whole && held_by_var && Arc::strong_count(&t.0) == own_handles && Arc::strong_count(&ready.buffer) == 1
         });
         bindings.push(InputBinding { buffer: &ready.buffer, layout: &ready.layout, dtype: t.dtype(), exclusive });
     }
@@ -485,7 +536,15 @@ pub(crate) fn launch_plan(
             OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
         };
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
-        Ok(Ready { buffer, layout: plan.layouts[k].clone() })
+        let mut layout = plan.layouts[k].clone();
+        if let OutputStorage::Input(i) = target.storage
+            && bindings[i as usize].layout.offset != 0
+        {
+            // The plan knows its inputs from their first element on.
+            let offset = layout.offset + bindings[i as usize].layout.offset;
+            layout = Layout { offset, ..*layout }.into();
+        }
+        Ok(Ready { buffer, layout })
     };
     for k in 0..plan.outputs.len() {
         outputs.push(ready(k)?);
@@ -493,6 +552,12 @@ pub(crate) fn launch_plan(
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
     if !result.index_flag {
         for (k, &(_, position)) in plan.writes.iter().enumerate() {
+            // Written in place, and nobody else can see the handle: it stands for the new value now.
+            let own = plan.donors[k].and_then(|i| bindings.get(i as usize)).filter(|b| b.exclusive);
+            let written = buffers.get(position as usize).and_then(|b| b.as_ref());
+            if own.zip(written).is_some_and(|(b, w)| Arc::ptr_eq(b.buffer, w)) {
+                continue;
+            }
             let value = ready(position as usize)?;
             if let Some(guard) = &mut guards[k] {
                 let new = var::leaf_of(vars[k], value, guard.0.made);
@@ -529,7 +594,7 @@ impl Builder<'_> {
             Def::Made { event } | Def::Leaf { event, .. } => Source::Event(event),
         };
         let t = self.session.handle(v)?;
-        let layout = *t.ready_state()?.layout;
+        let layout = t.ready_state()?.layout.from_start();
         let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
         self.inputs.push(PlanInput { value: v, source, layout, donor: None });
         self.nodes.insert(v, node);
@@ -570,7 +635,8 @@ fn explain(graph: &Graph, compiled: &pass::Compiled) -> Explained {
 fn write_dump(dir: &std::path::Path, name: &str, parts: &[(&str, String)]) -> Result<()> {
     for (ending, text) in parts {
         let path = dir.join(format!("{name}.{ending}"));
-        let io = |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
+        let io =
+            |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
         std::fs::create_dir_all(dir).map_err(io)?;
         std::fs::write(&path, text).map_err(io)?;
     }

@@ -15,7 +15,7 @@ use crate::base::{Error, Loc, Result};
 use crate::op::Op;
 use crate::pass;
 use crate::tensor::recorder::Recorder;
-use crate::tensor::tape::{GradTable, Gradients};
+use crate::tensor::tape::{GradTable, Gradients, next_order};
 use crate::tensor::{At, Device, Ready, Rng, Tensor, Var, eager};
 use crate::trace::freeze::CallRecord;
 use crate::trace::stats::{Last, Stats};
@@ -88,6 +88,8 @@ pub(crate) struct Session {
     pub records: [Option<Box<CallRecord>>; 2],
     /// Kept from launch to launch for its memory.
     pub ready: Vec<Ready>,
+    /// Eager mode: ops from this number on are the call's.
+    pub since: u64,
     /// Compiled segments launched by this call.
     pub launched: Vec<Arc<crate::trace::segment::SegmentPlan>>,
 }
@@ -124,6 +126,7 @@ impl Session {
             last: Last::default(),
             records: [None, None],
             ready: Vec::new(),
+            since: 0,
             launched: Vec::new(),
         }
     }
@@ -139,6 +142,7 @@ impl Session {
         self.stats.calls += 1;
         if self.storm.active() {
             self.mode = Mode::Eager;
+            self.since = next_order();
             self.stats.eager += 1;
         } else if fresh {
             self.stats.recorded += 1;
@@ -161,6 +165,8 @@ impl Session {
         self.settle_gradients();
         if result.is_ok() {
             self.remember();
+        } else {
+            self.records = [None, None];
         }
         if let Some(calls) = self.storm.ended(self.mode == Mode::Record) {
             let loc = self.stats.divergences.entries.last().map_or(Loc::NONE, |e| e.0);
@@ -178,6 +184,7 @@ impl Session {
 
     /// Ends a call whose closure panicked: effects so far are kept, as eager code would have it.
     pub fn abort(&mut self) {
+        self.records = [None, None];
         if self.mode == Mode::Eager {
             self.storm.eager_ended();
             return;
@@ -328,7 +335,7 @@ impl Session {
     }
 
     /// Whether ops on `device` belong to the step: one device per step, the first op's.
-    fn on_device(&mut self, device: &Device) -> bool {
+    pub fn on_device(&mut self, device: &Device) -> bool {
         self.device.get_or_insert_with(|| device.clone()) == device
     }
 }
@@ -353,6 +360,10 @@ impl Recorder for Session {
     }
 
     fn var_get(&mut self, var: &Var, at: At) -> Tensor {
+        if self.mode != Mode::Eager && !self.on_device(var.device()) {
+            self.note_foreign("read of a Var", var.device(), Loc::resolve(at));
+            return var.load();
+        }
         let result = match self.mode {
             Mode::Shadow => self.shadow_get(var, at),
             Mode::Record => self.record_get(var, at),
@@ -372,6 +383,10 @@ impl Recorder for Session {
 
     fn var_set(&mut self, var: &Var, value: &Tensor, at: At) -> Result<()> {
         value.check_owner(self.stamp).map_err(|e| e.at(Loc::resolve(at)))?;
+        if self.mode != Mode::Eager && !self.on_device(var.device()) {
+            self.note_foreign("write of a Var", var.device(), Loc::resolve(at));
+            return var.store(value).map_err(|e| e.at(Loc::resolve(at)));
+        }
         match self.mode {
             Mode::Shadow => self.shadow_set(var, value, at),
             Mode::Record => self.record_set(var, value, at),
@@ -395,7 +410,7 @@ impl Recorder for Session {
         match self.mode {
             Mode::Shadow => self.shadow_backward(loss, at),
             Mode::Record => self.record_backward(loss, at),
-            Mode::Eager => crate::tensor::tape::eager_backward(loss),
+            Mode::Eager => crate::tensor::tape::eager_backward(loss, self.since),
         }
     }
 
@@ -416,16 +431,20 @@ impl Recorder for Session {
 }
 
 impl Session {
+    fn note_foreign(&mut self, what: &str, device: &Device, loc: Loc) {
+        let own = self.device.as_ref().map_or("none", |d| d.name());
+        let text =
+            || format!("{what} on {}, not on the step's device {own}: done at once, outside the trace", device.name());
+        self.stats.copies.add(loc, text);
+    }
+
     /// An op on another device than the step's: runs eagerly in its place, its result is a new input.
     pub fn foreign_op(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
         let loc = Loc::resolve(at);
         for t in operands {
             t.check_owner(self.stamp).map_err(|e| e.at(loc))?;
         }
-        let own = self.device.as_ref().map(|d| d.name().to_string()).unwrap_or_default();
-        self.stats.copies.add(loc, || {
-            format!("{} runs on {}, not on the step's device {own}: it ran eagerly", op.rules().name(), device.name())
-        });
+        self.note_foreign(op.rules().name(), device, loc);
         let prepared = eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
         let (ready, flag) = eager::compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
         if flag {

@@ -10,7 +10,7 @@ use crate::op::Op;
 use crate::tensor::tape::{GradTable, Gradients, no_tape};
 use crate::tensor::{At, Device, Origin, Tensor, Var, eager};
 use crate::trace::session::{Mode, Session};
-use crate::trace::tree::{Def, Event, Kind, NONE, PathId, VarGuard};
+use crate::trace::tree::{Def, Event, ExternalGuard, Kind, NONE, Path, PathId, ValId, VarGuard};
 
 /// Appends the op's host scalars, each in the dtype that the event's parameter has.
 #[inline]
@@ -81,7 +81,7 @@ impl Session {
         for t in operands {
             t.check_owner(self.stamp).map_err(|e| e.at(loc))?;
         }
-        if self.device.as_ref().is_some_and(|d| d != device) {
+        if !self.on_device(device) {
             return self.foreign_op(op, operands, device, at);
         }
         if self.enter(|s, path, at| s.match_op(path, at, op, operands)) {
@@ -141,7 +141,7 @@ impl Session {
                 self.ptrs[v as usize] == t.addr()
             } else if let Some(bound) = new.get((v - known) as usize) {
                 bound.addr() == t.addr()
-            } else if v == known + new.len() as u32 && self.fits(p.defs[(v - p.base_value) as usize], t, &new) {
+            } else if v == known + new.len() as u32 && self.fits(p, v, t, &new) {
                 new.push(t);
                 true
             } else {
@@ -157,14 +157,16 @@ impl Session {
         true
     }
 
-    /// Whether `t` may be bound to the external `def` here: guards, and distinct from all others.
-    fn fits(&self, def: Def, t: &Tensor, new: &[&Tensor]) -> bool {
-        let Def::External { ty, layout, taped, .. } = def else { return false };
+    /// Whether `t` may be bound to the external `v` of path `p` here: guards, and distinct from all others.
+    fn fits(&self, p: &Path, v: ValId, t: &Tensor, new: &[&Tensor]) -> bool {
+        let def = v.checked_sub(p.base_value).and_then(|i| p.defs.get(i as usize));
+        let Some(&Def::External { guard, .. }) = def else { return false };
+        let ExternalGuard { ty, layout, taped } = &p.externals[guard as usize];
         t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) != self.stamp
-            && t.0.ty == ty
+            && t.0.ty == *ty
             && self.device.as_ref() == Some(t.device())
-            && matches!(t.0.state.get(), Some(Ok(r)) if *r.layout == layout)
-            && is_taped(t) == taped
+            && matches!(t.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
+            && is_taped(t) == *taped
             && !self.bound.contains(&t.addr())
             && new.iter().all(|o| o.addr() != t.addr())
     }
@@ -217,7 +219,12 @@ impl Session {
                     // Its value is an operand already: an alias.
                     self.ptrs[e_out as usize] == value.addr()
                 } else {
-                    e_out == known && !self.bound.contains(&value.addr()) && value.ready_state().is_ok()
+                    let def = e_out.checked_sub(p.base_value).and_then(|i| p.defs.get(i as usize));
+                    let Some(&Def::Snapshot { guard, .. }) = def else { return false };
+                    let layout = &p.snapshots[guard as usize];
+                    e_out == known
+                        && !self.bound.contains(&value.addr())
+                        && matches!(value.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
                 };
                 if same {
                     self.bind_var(var);
@@ -258,7 +265,7 @@ impl Session {
         }
         let (e_var, v) = (e.var, e.operands[0]);
         let known = self.ptrs.len() as u32;
-        let bind = v == known && self.fits(p.defs[(v - p.base_value) as usize], value, &[]);
+        let bind = v == known && self.fits(p, v, value, &[]);
         if !bind && self.ptrs.get(v as usize) != Some(&value.addr()) {
             return false;
         }
@@ -287,10 +294,11 @@ impl Session {
         if entered {
             let loc = Loc::resolve(at);
             self.stats.reads.add(loc, || format!("host read of {}: ended a segment", t.ty()));
-            self.launch_segment(false)?;
+            let result = self.launch_segment(false);
+            // Also when it failed: the event has happened.
             self.cursor += 1;
             self.seg_base = self.ordinal();
-            return Ok(());
+            return result;
         }
         let Some(v) = self.ptrs.iter().position(|&p| p == addr) else {
             return Ok(());
@@ -329,7 +337,8 @@ impl Session {
         let (path, at) = (self.path, self.cursor);
         let stamp = self.stamp;
         let events = &mut self.tree.paths[path as usize].events;
-        let (head, inner) = events[at..].split_first_mut().unwrap_or_else(|| unreachable!("the event was just matched"));
+        let (head, inner) =
+            events[at..].split_first_mut().unwrap_or_else(|| unreachable!("the event was just matched"));
         let Some(extra) = &mut head.extra else {
             return Err(crate::base::Error::bug("trace", "a backward event without its table"));
         };
@@ -371,6 +380,7 @@ impl Session {
     #[cold]
     pub fn diverge(&mut self, loc: Loc, got: impl Fn() -> String) -> Result<()> {
         let expected = match self.tree.paths[self.path as usize].events.get(self.cursor) {
+            Some(e) if e.loc == Loc::NONE => describe_event(e),
             Some(e) => format!("{} ({})", describe_event(e), e.loc),
             None => "nothing more".to_string(),
         };
@@ -388,7 +398,7 @@ impl Session {
 
 /// Whether an eager tape hangs on the tensor.
 pub(crate) fn is_taped(t: &Tensor) -> bool {
-    matches!(t.0.origin, Origin::Leaf(_) | Origin::Tape(_))
+    matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_))
 }
 
 fn describe(op: &Op, operands: &[&Tensor]) -> String {
@@ -412,5 +422,15 @@ fn describe_event(e: &Event) -> String {
 
 /// An event of `kind` that defines nothing yet.
 pub(crate) fn blank(kind: Kind, loc: Loc) -> Event {
-    Event { kind, inner: false, op: Op::Matmul, operands: SmallVec::new(), out: NONE, var: 0, template: None, loc, extra: None }
+    Event {
+        kind,
+        inner: false,
+        op: Op::Matmul,
+        operands: SmallVec::new(),
+        out: NONE,
+        var: 0,
+        template: None,
+        loc,
+        extra: None,
+    }
 }

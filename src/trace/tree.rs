@@ -71,14 +71,23 @@ pub(crate) struct Extra {
 /// How a value of a path comes to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Def {
-    /// A tensor from outside, bound at first touch: guarded by type, layout and tape flag.
-    External { ty: Type, layout: Layout, taped: bool, held: u32 },
-    /// The value a `Var` had when it was first read.
-    Snapshot { var: u32, held: u32 },
+    /// A tensor from outside, bound at first touch; `guard` is its position in [`Path::externals`].
+    External { guard: u32, held: u32 },
+    /// The value a `Var` had when it was first read; `guard` is its position in [`Path::snapshots`].
+    Snapshot { var: u32, guard: u32, held: u32 },
     /// The result of the op event at this ordinal.
     Made { event: u32 },
     /// A `Var` read after it was set in the step: value `of`, as a new leaf.
     Leaf { event: u32, of: ValId },
+}
+
+/// What is guarded of a tensor from outside at first touch.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct ExternalGuard {
+    pub ty: Type,
+    pub layout: Layout,
+    /// An eager tape hangs on it.
+    pub taped: bool,
 }
 
 /// What is guarded of a `Var` at first touch.
@@ -102,6 +111,9 @@ pub(crate) struct Path {
     /// dtypes of the host scalars.
     pub params: Vec<DType>,
     pub vars: Vec<VarGuard>,
+    pub externals: Vec<ExternalGuard>,
+    /// Layouts of the `Var` values first read here.
+    pub snapshots: Vec<Layout>,
     /// (position of the event they replace, branch).
     pub children: Vec<(u32, PathId)>,
     /// The call that last took it.

@@ -2,6 +2,7 @@
 //! can happen here. One file per section of the catalogue, each test named by its entry.
 
 #[path = "../harness/mod.rs"]
+#[macro_use]
 mod harness;
 
 mod a_host_values;

@@ -15,9 +15,11 @@ pub fn same_bits(got: &HostValue, want: &HostValue) -> Option<String> {
         return Some(format!("shape {} instead of {}", got.shape, want.shape));
     }
     let differing = match (&got.data, &want.data) {
-        (HostData::F32(a), HostData::F32(b)) => {
-            a.iter().zip(b).position(|(a, b)| !same_f32(*a, *b)).map(|i| (i, format!("{:?}", a[i]), format!("{:?}", b[i])))
-        }
+        (HostData::F32(a), HostData::F32(b)) => a
+            .iter()
+            .zip(b)
+            .position(|(a, b)| !same_f32(*a, *b))
+            .map(|i| (i, format!("{:?}", a[i]), format!("{:?}", b[i]))),
         (HostData::I64(a), HostData::I64(b)) => {
             a.iter().zip(b).position(|(a, b)| a != b).map(|i| (i, a[i].to_string(), b[i].to_string()))
         }

@@ -229,7 +229,11 @@ fn frozen<S>(
         let before = device.counts();
         let kept = frozen.replay().expect("a replay").to_vec();
         let did = device.counts() - before;
-        assert_eq!((did.launches, did.eager_kernels, did.compiles, did.uploads), (1, 0, 0, 0), "replay {k} is one launch");
+        assert_eq!(
+            (did.launches, did.eager_kernels, did.compiles, did.uploads),
+            (1, 0, 0, 0),
+            "replay {k} is one launch"
+        );
         let seen = Seen { kept, read: Vec::new() };
         assert_same(&format!("call {} of the frozen run", k + 1), &values(seen, &vars(&s)), &eager.calls[k]);
     }

@@ -231,9 +231,8 @@ pub fn out_of_memory(device: &Device) {
     let mut step = jit::Step::new();
     let mut done = 0.0;
     for round in 0..4 {
-        let ballast = (round % 2 == 1).then(|| {
-            (0..4).map_while(|i| Tensor::full([1 << 20], i as f32, device).ok()).collect::<Vec<_>>()
-        });
+        let ballast = (round % 2 == 1)
+            .then(|| (0..4).map_while(|i| Tensor::full([1 << 20], i as f32, device).ok()).collect::<Vec<_>>());
         let result = step.run(|| {
             let a = (&x * 2.0)?;
             let b = a.exp()?;

@@ -98,7 +98,9 @@ pub fn replayed_values_are_kept(device: &Device) {
         kept.push(w.get());
     }
     let firsts: Vec<f32> = kept.iter().map(|t| values(t)[99]).collect();
-    assert!(firsts.chunks(kept.len() / 5).zip([16.0, 32.0, 64.0, 128.0, 256.0]).all(|(c, w)| c.iter().all(|v| *v == w)));
+    assert!(
+        firsts.chunks(kept.len() / 5).zip([16.0, 32.0, 64.0, 128.0, 256.0]).all(|(c, w)| c.iter().all(|v| *v == w))
+    );
 }
 
 /// Too few calls, or a last call that recorded.

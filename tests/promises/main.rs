@@ -1,6 +1,7 @@
 //! The promises, each as scenarios run eagerly, traced and frozen: same numbers, never stale, one launch, says why.
 
 #[path = "../harness/mod.rs"]
+#[macro_use]
 mod harness;
 
 mod aliasing;

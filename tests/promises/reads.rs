@@ -196,8 +196,9 @@ pub fn a_var_read_again_after_a_divergence(device: &Device) {
             w.set(&(w.get() + 1.0)?)?;
             // Read and dropped: only the `Var` knows the value when the paths part.
             drop(w.get());
-            let y = if k % 3 == 2 { (&w.get() * 2.0)? } else { (&w.get() * &w.get())? };
-            seen.keep(&y);
+            let one = vector(&[1.0, 1.0], device);
+            let y = if k % 3 == 2 { (&one * 2.0)? } else { (&one + 3.0)? };
+            seen.keep(&(&y * &w.get())?);
             Ok(())
         },
         |w| vec![w.clone()],
@@ -218,7 +219,11 @@ pub fn no_update_in_place_before_the_last_segment(device: &Device) {
                 drop(old);
                 let s = w.get().sum(())?.item::<f32>()?;
                 // Needs what was computed from the old value, in a new way from call 7 on.
-                if k < 6 { w.set(&(&doubled + 0.5)?)? } else { w.set(&(&doubled - &w.get())?)? }
+                if k < 6 {
+                    w.set(&(&doubled + 0.5)?)?
+                } else {
+                    w.set(&(&doubled - &w.get())?)?
+                }
                 Ok(s)
             })
             .expect("a call");

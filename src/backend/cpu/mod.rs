@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::backend::dispatch::{Host, Mode};
-use crate::backend::{Backend, Buffer, Counters, Executable, Memory};
+use crate::backend::{Backend, Buffer, Counters, Executable, Memory, MemoryUse};
 use crate::base::config::config;
 use crate::base::{Error, Result};
 use crate::plan::check::Checked;
@@ -161,5 +161,10 @@ impl Backend for CpuBackend {
 
     fn counters(&self) -> &Counters {
         &self.inner.counters
+    }
+
+    fn memory(&self) -> MemoryUse {
+        let stats = self.inner.memory.pool.stats();
+        MemoryUse { live: stats.live_bytes, cached: stats.cached_bytes }
     }
 }

@@ -297,7 +297,6 @@ impl<'a, 'f> Emitter<'a, 'f> {
         for a in checked_axes(&input.layout) {
             self.word(differ, layout, offset_of!(Layout, strides) + 8 * a, input.layout.strides[a] as u64);
         }
-        self.word(differ, layout, offset_of!(Layout, offset), input.layout.offset as u64);
         let at = self.binding(i, offset_of!(Bound, bytes));
         let bytes = self.b.ins().load(I64, FLAGS, self.bound, at);
         let need = self.number(input.bytes as u64);

@@ -151,9 +151,11 @@ impl Dispatcher {
         let mut bound: SmallVec<[Bound; 24]> = SmallVec::with_capacity(launch.inputs.len());
         for (i, input) in launch.inputs.iter().enumerate() {
             let Some(address) = host.address(input.buffer) else { return Err(script.foreign(i)) };
+            // Where in its buffer a view begins is no part of the plan: kernels get the address that makes up for it.
+            let moved = script.moved(i, input);
             bound.push(Bound {
-                address,
-                bytes: input.buffer.bytes(),
+                address: address.wrapping_add(moved.unwrap_or(0)),
+                bytes: moved.map_or(0, |m| input.buffer.bytes().saturating_sub(m)),
                 layout: input.layout,
                 dtype: input.dtype as u32,
                 exclusive: input.exclusive as u32,

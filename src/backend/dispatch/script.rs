@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::backend::Launch;
+use crate::backend::{InputBinding, Launch};
 use crate::base::{Error, ErrorKind, Layout, Result};
 use crate::kernel::Inst;
 use crate::kernel::ir::Kernel;
@@ -162,6 +162,13 @@ impl Script {
         self.calls.len()
     }
 
+    /// Bytes by which a binding begins later in its buffer than the plan's layout says; `None`: earlier.
+    #[inline]
+    pub(super) fn moved(&self, input: usize, given: &InputBinding<'_>) -> Option<usize> {
+        let elements = usize::try_from(given.layout.offset - self.inputs[input].layout.offset).ok()?;
+        Some(elements * given.dtype.size())
+    }
+
     /// Whether an input fits: what the compiled guards check too.
     pub(super) fn fits(&self, input: usize, bound: &Bound) -> bool {
         let want = &self.inputs[input];
@@ -189,7 +196,7 @@ impl Script {
     #[cold]
     pub(super) fn misfit(&self, launch: &Launch<'_>) -> Error {
         for (i, (want, given)) in self.inputs.iter().zip(launch.inputs).enumerate() {
-            let bytes = given.buffer.bytes();
+            let bytes = self.moved(i, given).map_or(0, |m| given.buffer.bytes().saturating_sub(m));
             if given.dtype != want.ty.dtype || bytes < want.bytes || !same_elements(given.layout, &want.layout) {
                 return self.error(
                     format!("input {i}: {} of at least {} bytes", describe(want.ty.dtype, &want.layout), want.bytes),
@@ -219,10 +226,9 @@ impl Script {
     }
 }
 
-/// Whether two layouts of equal meaning reach the same elements: shape, offset, and the strides that matter.
+/// Whether two layouts lie alike from their first element on: shape, and the strides that matter.
 fn same_elements(given: &Layout, want: &Layout) -> bool {
     given.shape == want.shape
-        && given.offset == want.offset
         && (given.strides == want.strides || checked_axes(want).all(|a| given.strides[a] == want.strides[a]))
 }
 

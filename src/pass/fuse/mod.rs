@@ -13,6 +13,7 @@
 
 pub mod inline;
 pub mod merge;
+pub mod print;
 pub mod quotient;
 pub mod reads;
 pub mod space;

@@ -75,8 +75,7 @@ fn the_order_of_nodes_does_not_matter() {
     b.out(u);
     b.out(v);
     let kernels = |m: &Make| {
-        let mut all: Vec<String> =
-            compiled(&m.g).plan.plan().steps.iter().map(|s| format!("{:?}", s.kind)).collect();
+        let mut all: Vec<String> = compiled(&m.g).plan.plan().steps.iter().map(|s| format!("{:?}", s.kind)).collect();
         all.sort();
         all
     };

@@ -1,9 +1,15 @@
 //! Tests of the passes: what is fused, and that plans compute what the graph says.
 
+#[cfg(test)]
 mod fusion;
+#[cfg(test)]
 mod memory;
+#[cfg(test)]
 mod random;
+#[cfg(test)]
 mod run;
+#[cfg(test)]
+mod training;
 
 use crate::base::{DType, Layout, Loc, Scalar, Shape, Type};
 use crate::ir::{Graph, InputKind, NodeId};

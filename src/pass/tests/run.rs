@@ -257,8 +257,7 @@ fn scatter_add(s: &ScatterAdd, memory: &mut [Vec<u8>]) {
 pub fn same(a: &HostValue, b: &HostValue) -> bool {
     match (&a.data, &b.data) {
         (HostData::F32(x), HostData::F32(y)) => {
-            a.shape == b.shape
-                && x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()))
+            a.shape == b.shape && x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()))
         }
         _ => a == b,
     }
@@ -279,7 +278,11 @@ pub fn check(g: &Graph, params: &[u64], seed: u64) {
         for order in 0..3 {
             let got = run(plan.plan(), &values, params, seed + order, order != 1);
             for (k, (got, want)) in got.iter().zip(&want).enumerate() {
-                assert!(same(got, want), "{name}, order {order}, output {k}: {got:?}\nexpected {want:?}\n{:#?}", plan.plan());
+                assert!(
+                    same(got, want),
+                    "{name}, order {order}, output {k}: {got:?}\nexpected {want:?}\n{:#?}",
+                    plan.plan()
+                );
             }
         }
     }

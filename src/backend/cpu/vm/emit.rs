@@ -10,7 +10,7 @@ use crate::kernel::{Inst, Instr, Ty};
 impl Lower<'_> {
     fn root_value(&self, root: Root) -> u32 {
         match root {
-            Root::Home(v) | Root::Keep(v) => v,
+            Root::Home(v) | Root::Keep(v) | Root::Flag(v) => v,
             Root::Reduce(r) => self.reduced[r],
             Root::Store(s) => self.same[operands(self.inst(s))[0].0 as usize],
         }
@@ -52,6 +52,7 @@ impl Lower<'_> {
                     }
                     self.release(v);
                 }
+                Root::Flag(_) => self.release(v),
                 Root::Reduce(r) => self.reduce(r, v),
                 Root::Store(s) if self.by_machine(s) => {
                     let stream = &self.space.streams[self.space.stream_of[s as usize] as usize];

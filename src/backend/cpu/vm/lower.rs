@@ -14,6 +14,7 @@ use crate::backend::cpu::vm::program::{
     Action, Operand, PERIODIC_TILES, Periodic, Program, Reduction, Segment, Source, count, lane_bytes,
 };
 use crate::backend::cpu::vm::space::{Class, Role, Space, Walk};
+use crate::backend::cpu::vm::threaded::LONGEST;
 use crate::base::{DType, Error, Result};
 use crate::kernel::{Combine, Inst, Instr, Kernel, Ty, Val};
 
@@ -73,6 +74,8 @@ pub(super) enum Root {
     Reduce(usize),
     /// To memory: the store instruction.
     Store(u32),
+    /// Nowhere: only its index flag is wanted.
+    Flag(u32),
 }
 
 /// The state of a compilation.
@@ -395,6 +398,14 @@ impl Lower<'_> {
                 }
             }
         }
+        let flags = self.dead_gathers();
+        let flag = |l: &Self, full: bool, p: usize| -> Vec<u32> {
+            let here = |v: &u32| (l.values[*v as usize].full, l.values[*v as usize].phase as usize) == (full, p);
+            flags.iter().copied().filter(here).collect()
+        };
+        for &v in &flags {
+            phases = phases.max(self.values[v as usize].phase as usize + self.values[v as usize].full as usize);
+        }
         let value_of = |l: &Self, store: u32| l.same[operands(l.inst(store))[0].0 as usize];
 
         // Which values each loop computes, which it wants from stages, which are kept.
@@ -414,6 +425,7 @@ impl Lower<'_> {
             if p + 1 == phases {
                 roots.extend(full_stores.iter().map(|&s| value_of(self, s)));
             }
+            roots.extend(flag(self, true, p));
             let room = keep_room(self);
             self.order(&roots, |l, v| {
                 let value = l.values[v as usize];
@@ -443,6 +455,7 @@ impl Lower<'_> {
         // What each stage computes, the last one first: it may want values of earlier ones.
         for p in (0..=phases).rev() {
             let mut roots = stage_roots[p].clone();
+            roots.extend(flag(self, false, p));
             if p == phases {
                 roots.extend(row_stores.iter().map(|&s| value_of(self, s)));
             }
@@ -459,6 +472,7 @@ impl Lower<'_> {
         let mut loops = Vec::new();
         for p in 0..=phases {
             let mut roots: Vec<Root> = stage_roots[p].iter().map(|&v| Root::Home(v)).collect();
+            roots.extend(flag(self, false, p).into_iter().map(Root::Flag));
             if p == phases {
                 roots.extend(row_stores.iter().map(|&s| Root::Store(s)));
             }
@@ -469,12 +483,35 @@ impl Lower<'_> {
             let mut roots: Vec<Root> =
                 (0..self.reductions.len()).filter(|&r| self.reductions[r].phase == p).map(Root::Reduce).collect();
             roots.extend(keeps[p].iter().map(|&v| Root::Keep(v)));
+            roots.extend(flag(self, true, p).into_iter().map(Root::Flag));
             if p + 1 == phases {
                 roots.extend(full_stores.iter().map(|&s| Root::Store(s)));
             }
             loops.push(self.emit(&roots, Some(p)));
         }
         (stages, loops)
+    }
+}
+
+impl Lower<'_> {
+    /// Gathers that no store depends on: they are still to flag their indices.
+    fn dead_gathers(&self) -> Vec<u32> {
+        let body = &self.kernel.body;
+        if !body.iter().any(|i| matches!(i, Inst::Gather { .. })) {
+            return Vec::new();
+        }
+        let mut live: Vec<bool> = body.iter().map(|i| matches!(i, Inst::Store { .. })).collect();
+        let mut dead = Vec::new();
+        for (v, inst) in body.iter().enumerate().rev() {
+            if !live[v] && matches!(inst, Inst::Gather { .. }) {
+                dead.push(v as u32);
+                live[v] = true;
+            }
+            if live[v] {
+                operands(inst).iter().for_each(|a| live[a.0 as usize] = true);
+            }
+        }
+        dead
     }
 }
 
@@ -568,6 +605,7 @@ impl Lower<'_> {
             isa,
             machine: isa.machine(),
             points,
+            long: self.code.split(|op| op.code == Code::End).any(|code| code.len() > LONGEST),
             code: self.code,
             consts: self.consts,
             tiles: self.tiles,

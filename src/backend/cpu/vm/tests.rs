@@ -1,5 +1,7 @@
 //! Tests: random kernels against the reference interpreter, for every instruction set and several splits.
 
+use super::program::{Action, Source};
+use super::space::Walk;
 use super::*;
 use crate::base::DType;
 use crate::kernel::build::Builder;
@@ -376,10 +378,7 @@ fn random_kernel(r: &mut Random) -> Kernel {
         }
     }
     let Pool { mut b, r, values, .. } = p;
-    // Every gather must be live for the index flag to be defined: fold them into stores.
     let mut stored: Vec<Val> = values.iter().copied().rev().take(1 + r.below(3)).collect();
-    let gathers = b.kernel().body.iter().enumerate().filter(|(_, i)| matches!(i, Inst::Gather { .. }));
-    stored.extend(gathers.map(|(i, _)| Val(i as u32)));
     if r.one_in(3) {
         stored.extend(values.iter().copied().filter(|_| r.one_in(6)));
     }
@@ -434,12 +433,33 @@ fn aliases(kernel: &Kernel, r: &mut Random) -> Vec<(usize, usize)> {
 #[test]
 fn random_kernels_have_the_reference_bits() {
     let seeds = if cfg!(debug_assertions) { 2500 } else { 20000 };
+    let mut seen = [0u32; 11];
     for seed in 0..seeds {
         let mut r = Random(seed * 7919);
         let kernel = random_kernel(&mut r);
         let alias = aliases(&kernel, &mut r);
         check(&kernel, &mut r, &alias, &format!("seed {seed}"));
+        let p = Program::compile(&kernel, Isa::Portable).unwrap();
+        let full = p.points.iter().all(|&n| n > 0);
+        let actions = || p.stages.iter().chain(&p.loops).flat_map(|s| &s.actions);
+        let met = [
+            p.space.walk == Walk::Along,
+            p.space.walk == Walk::Across && !p.loops.is_empty(),
+            !p.periodics.is_empty() && p.points[1] > 1500,
+            p.loops.iter().any(|l| l.streams.iter().any(|s| matches!(s.1, Source::Kept(_)))),
+            !p.reductions.is_empty() && p.points[1].max(p.points[2]) > p.space.order.block,
+            p.space.inner.len() > 1,
+            p.space.group.len() > 1,
+            actions().any(|a| matches!(a, Action::Gather { .. })),
+            actions().any(|a| matches!(a, Action::Combine { .. })),
+            !alias.is_empty(),
+            p.stages.iter().chain(&p.loops).any(|s| s.direct.is_some() && !s.steps.is_empty()),
+        ];
+        for (count, met) in seen.iter_mut().zip(met) {
+            *count += (met && full) as u32;
+        }
     }
+    assert!(seen.iter().all(|&n| n >= 20), "kernels that took each way: {seen:?}");
 }
 
 /// Every instruction in every operand form, over special values.
@@ -493,5 +513,40 @@ fn every_instruction_has_the_reference_bits() {
             }
             check(&b.finish().unwrap(), &mut r, &[], instr.name());
         }
+    }
+}
+
+/// Kernels of another generator (the one of the kernel module's own tests).
+#[test]
+fn kernels_of_the_kernel_module_have_the_reference_bits() {
+    for seed in 0..600 {
+        let kernel = crate::kernel::random::kernel(&mut crate::kernel::random::Random::new(seed));
+        // It may make integers of NaN payloads, which are not promised.
+        if kernel.body.iter().any(|i| matches!(i, Inst::Op { instr: Instr::Bits, .. })) {
+            continue;
+        }
+        check(&kernel, &mut Random(seed), &[], &format!("kernel module, seed {seed}"));
+    }
+}
+
+/// Around the length from which code is run by the loop rather than by chained calls.
+#[test]
+fn long_kernels_have_the_reference_bits() {
+    for ops in [1990, 5000] {
+        let mut b = Builder::new(&[300], &[false]);
+        let (x, y) = (b.input(DType::F32, 300), b.output(DType::F32, 300));
+        let x = b.load(Access::row_major(x, &[300]));
+        let (c, mut v) = (b.f32(0.75), x);
+        for i in 0..ops {
+            v = match i % 3 {
+                0 => b.mul(v, c),
+                1 => b.add(v, x),
+                _ => b.sin_arg(v),
+            };
+        }
+        b.store(Access::row_major(y, &[300]), v);
+        let kernel = b.finish().unwrap();
+        assert_eq!(Program::compile(&kernel, Isa::best()).unwrap().long, ops > 2000);
+        check(&kernel, &mut Random(ops as u64), &[], &format!("{ops} ops"));
     }
 }

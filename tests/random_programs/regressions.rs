@@ -1,0 +1,1 @@
+//! Programs that failed once, shrunk.

@@ -1,0 +1,834 @@
+//! The evaluator: runs a program against the public interface, eagerly or traced, and writes down what a user sees.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use stepgraph::base::host::HostData;
+use stepgraph::base::{HostValue, Shape};
+use stepgraph::{DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit, optim};
+
+use crate::program::{Binary, Dim, Host, Line, Program, Reduction, Stmt, Type, Unary, When};
+
+pub const REGISTERS: usize = 8;
+pub const SLOTS: usize = 4;
+pub const INPUTS: u8 = 14;
+/// Values pushed are kept for this many calls' worth.
+const PUSHED: usize = 6;
+
+/// Something a user can see.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    Value(HostValue),
+    /// The kind of an error.
+    Error(String),
+    /// A gradient that is not there.
+    Nothing,
+    Counter(u64),
+}
+
+/// All that a program's calls share.
+pub struct World {
+    device: Device,
+    traced: bool,
+    steps: [jit::Step; 2],
+    nested: jit::Step,
+    vars: Vec<Var>,
+    inputs: Vec<[Option<Tensor>; 2]>,
+    rngs: [Rng; 2],
+    kept: Vec<Option<Tensor>>,
+    pushed: Vec<Tensor>,
+    grads: Vec<Option<Rc<Gradients>>>,
+    adam: Option<optim::Adam>,
+    sgd: Option<optim::Sgd>,
+    call: usize,
+    alt: bool,
+    m: usize,
+    n: usize,
+    /// Since the last [`World::take`]: where, and what.
+    log: Vec<(String, Seen)>,
+    /// Values that were there before the call, or that it found in a variable.
+    outside: Vec<Tensor>,
+    panics: u64,
+}
+
+/// What one call has.
+struct Call {
+    regs: Vec<Option<Tensor>>,
+    grads: Option<Rc<Gradients>>,
+    read: f32,
+    written: u32,
+    returned: Vec<Tensor>,
+}
+
+/// The payload of panics that programs raise.
+pub struct Deliberate;
+
+fn kind(e: &Error) -> String {
+    if let ErrorKind::Bug { .. } = e.kind() {
+        panic!("{e}");
+    }
+    let text = format!("{:?}", e.kind());
+    text.split([' ', '(', '{']).next().unwrap_or_default().to_string()
+}
+
+/// Reproducible numbers: element `i` of data set `seed`.
+fn number(seed: u64, i: usize) -> u64 {
+    let mut z = (seed << 32 | i as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn real(seed: u64, i: usize) -> f32 {
+    (number(seed, i) >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+}
+
+fn data(ty: Type, dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
+    let n: usize = dims.iter().product();
+    match ty {
+        Type::F32 => Tensor::from_vec((0..n).map(|i| real(seed, i)).collect::<Vec<_>>(), dims, device),
+        Type::I64 => {
+            Tensor::from_vec((0..n).map(|i| (number(seed, i) % 9) as i64 - 2).collect::<Vec<_>>(), dims, device)
+        }
+        Type::Bool => Tensor::from_vec((0..n).map(|i| number(seed, i) & 1 == 1).collect::<Vec<_>>(), dims, device),
+    }
+}
+
+impl World {
+    pub fn new(p: &Program, device: &Device, traced: bool) -> Result<World> {
+        let step = || {
+            let o = &p.options;
+            jit::Step::with_options(jit::Options::new().fuse(o.fuse).in_place(o.in_place).plan_cache(o.plan_cache))
+        };
+        let n = p.n;
+        let f32s = |dims: &[usize], seed| data(Type::F32, dims, seed, device);
+        let vars = vec![
+            Var::new(&f32s(&[n], 1)?)?,
+            Var::new(&f32s(&[n], 2)?)?,
+            Var::new(&f32s(&[n, 3], 3)?)?,
+            Var::new(&f32s(&[], 4)?)?,
+            Var::state(&f32s(&[n], 5)?)?,
+            Var::state(&data(Type::I64, &[], 6, device)?)?,
+            Var::new(&f32s(&[p.m.0, n], 7)?)?,
+        ];
+        let mut w = World {
+            device: device.clone(),
+            traced,
+            steps: [step(), step()],
+            nested: step(),
+            vars,
+            inputs: vec![[None, None]; INPUTS as usize],
+            rngs: [Rng::seed_from(1), Rng::seed_from(2)],
+            kept: vec![None; SLOTS],
+            pushed: Vec::new(),
+            grads: vec![None; 2],
+            adam: None,
+            sgd: None,
+            call: 0,
+            alt: false,
+            m: p.m.0,
+            n,
+            log: Vec::new(),
+            outside: Vec::new(),
+            panics: 0,
+        };
+        for (alt, m) in [(false, p.m.0), (true, p.m.1)] {
+            w.m = m;
+            w.prepare(p.before.iter().chain(&p.body), alt)?;
+        }
+        Ok(w)
+    }
+
+    /// Makes what the statements use but do not make.
+    pub fn prepare<'a>(&mut self, lines: impl Iterator<Item = &'a Line>, alt: bool) -> Result<()> {
+        for Line(_, stmt) in lines {
+            match stmt {
+                Stmt::Input { k, .. } => {
+                    for &k in k {
+                        if self.inputs[k as usize][alt as usize].is_none() {
+                            self.inputs[k as usize][alt as usize] = Some(self.input(k)?);
+                        }
+                    }
+                }
+                Stmt::Adam { .. } if self.adam.is_none() => {
+                    let trained = [0, 1, 2, 3].map(|v: usize| self.vars[v].clone());
+                    self.adam = Some(optim::Adam::new(trained.to_vec(), optim::AdamConfig::default())?);
+                }
+                Stmt::Sgd { .. } if self.sgd.is_none() => {
+                    let trained = [1, 2, 6].map(|v: usize| self.vars[v].clone());
+                    self.sgd = Some(optim::Sgd::new(trained.to_vec(), 0.1, 0.5)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Input number `k`, of the present `m`: several types, and views of several strides.
+    fn input(&self, k: u8) -> Result<Tensor> {
+        let (m, n, seed) = (self.m, self.n, 100 + k as u64);
+        let f32s = |dims: &[usize]| data(Type::F32, dims, seed, &self.device);
+        match k {
+            0 | 1 => f32s(&[m, n]),
+            2 => f32s(&[n, m])?.t(),
+            3 => f32s(&[m, 2 * n + 1])?.slice_step(1, 1, n, 2),
+            4 => f32s(&[1, n])?.expand([m, n]),
+            5 => f32s(&[n]),
+            6 => f32s(&[m, 1]),
+            7 => f32s(&[]),
+            8 => data(Type::I64, &[m], seed, &self.device),
+            9 => data(Type::Bool, &[m, n], seed, &self.device),
+            10 => data(Type::I64, &[m, n], seed, &self.device),
+            11 => f32s(&[2, m, n]),
+            12 => f32s(&[n, 2, m])?.permute(&[1, 2, 0]),
+            _ => f32s(&[m + 3, n])?.slice(0, 2, m),
+        }
+    }
+
+    /// What was seen since the last time.
+    pub fn take(&mut self) -> Vec<(String, Seen)> {
+        std::mem::take(&mut self.log)
+    }
+
+    pub fn panics(&self) -> u64 {
+        self.panics
+    }
+
+    /// (calls, recorded, replayed, eager, launches, compiles) over all steps.
+    pub fn reported(&self) -> [u64; 6] {
+        let mut out = [0; 6];
+        for s in self.steps.iter().chain([&self.nested]) {
+            let r = s.report();
+            let one = [r.calls, r.recorded, r.replayed, r.eager, r.launches, r.compiles];
+            out.iter_mut().zip(one).for_each(|(o, x)| *o += x);
+        }
+        out
+    }
+
+    /// Call number `k`: what comes before it, then the body.
+    pub fn call(&mut self, p: &Program, k: usize) {
+        self.enter(p, k);
+        let mut outer = Call::new();
+        if let Err(e) = self.lines(&p.before, &mut outer) {
+            self.see("before", Seen::Error(kind(&e)));
+        }
+        drop(outer);
+        self.body(p, p.steps[k]);
+    }
+
+    /// Without what comes before.
+    fn body(&mut self, p: &Program, step: u8) {
+        self.outside.clear();
+        let mut open = match step {
+            0 => None,
+            s => Some(std::mem::take(&mut self.steps[s as usize - 1])),
+        };
+        let traced = self.traced;
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let mut run = || {
+                let mut call = Call::new();
+                let done = self.lines(&p.body, &mut call);
+                done.map(|()| call.returned)
+            };
+            match &mut open {
+                Some(step) if traced => step.run(run),
+                _ => run(),
+            }
+        }));
+        if let Some(open) = open {
+            self.steps[step as usize - 1] = open;
+        }
+        match result {
+            Ok(Ok(values)) => {
+                for t in values {
+                    self.push(t);
+                }
+            }
+            Ok(Err(e)) => self.see("result", Seen::Error(kind(&e))),
+            Err(payload) if payload.is::<Deliberate>() => {
+                self.panics += (traced && step != 0) as u64;
+                self.see("panic", Seen::Nothing);
+            }
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    }
+
+    fn enter(&mut self, p: &Program, k: usize) {
+        self.call = k;
+        self.alt = p.alt >> k & 1 == 1;
+        self.m = if self.alt { p.m.1 } else { p.m.0 };
+    }
+
+    /// Everything that lasts: variables, positions of the streams, values kept, gradients kept.
+    pub fn look(&mut self) {
+        self.look_state();
+        for slot in 0..SLOTS {
+            if let Some(t) = self.kept[slot].clone() {
+                self.see_tensor(&format!("kept {slot}"), &t);
+            }
+        }
+        for (i, t) in self.pushed.clone().iter().enumerate() {
+            self.see_tensor(&format!("pushed {i}"), t);
+        }
+        for slot in 0..2 {
+            if let Some(g) = self.grads[slot].clone() {
+                for (i, v) in self.vars.clone().iter().enumerate() {
+                    match g.get(v) {
+                        Some(t) => self.see_tensor(&format!("gradient {i} of kept {slot}"), &t),
+                        None => self.see(&format!("gradient {i} of kept {slot}"), Seen::Nothing),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Variables and streams.
+    pub fn look_state(&mut self) {
+        let mut all: Vec<Var> = self.vars.clone();
+        all.extend(self.adam.iter().flat_map(|a| a.state()));
+        all.extend(self.sgd.iter().flat_map(|s| s.state()));
+        for (i, v) in all.iter().enumerate() {
+            let t = v.get();
+            self.see_tensor(&format!("variable {i}"), &t);
+        }
+        for i in 0..2 {
+            self.see(&format!("stream {i}"), Seen::Counter(self.rngs[i].counter()));
+        }
+    }
+
+    fn see(&mut self, at: &str, what: Seen) {
+        self.log.push((format!("call {}: {at}", self.call), what));
+    }
+
+    fn see_tensor(&mut self, at: &str, t: &Tensor) {
+        match t.to_host() {
+            Ok(v) => self.see(at, Seen::Value(v)),
+            Err(e) => self.see(at, Seen::Error(kind(&e))),
+        }
+    }
+
+    fn push(&mut self, t: Tensor) {
+        self.pushed.push(t);
+        if self.pushed.len() > PUSHED {
+            self.pushed.remove(0);
+        }
+    }
+
+    fn host(&self, h: Host, call: &Call) -> f32 {
+        match h {
+            Host::Fixed(v) => v,
+            Host::Schedule(v) => v * (self.call as f32 + 1.0),
+            Host::Read => call.read,
+        }
+    }
+
+    fn shape(&self, dims: &[Dim]) -> Result<Shape> {
+        let dims: Vec<usize> = dims
+            .iter()
+            .map(|d| match *d {
+                Dim::M => self.m,
+                Dim::N => self.n,
+                Dim::Of(k) => k,
+            })
+            .collect();
+        Shape::new(&dims)
+    }
+
+    fn lines(&mut self, lines: &[Line], call: &mut Call) -> Result<()> {
+        let mut at = 0;
+        while at < lines.len() {
+            let Line(when, stmt) = &lines[at];
+            at += 1;
+            let runs = match when {
+                When::Always => true,
+                When::Calls(mask) => mask >> self.call & 1 == 1,
+                When::Positive => call.read > 0.0,
+            };
+            if !runs {
+                continue;
+            }
+            match stmt {
+                Stmt::Fail => {
+                    return Err(
+                        ErrorKind::Argument { op: "program", expected: String::new(), given: String::new() }.into()
+                    );
+                }
+                Stmt::Panic => std::panic::resume_unwind(Box::new(Deliberate)),
+                Stmt::Nested { len } => {
+                    let inner = &lines[at..lines.len().min(at + *len as usize)];
+                    at += inner.len();
+                    if self.traced {
+                        let mut step = std::mem::take(&mut self.nested);
+                        let result = catch_unwind(AssertUnwindSafe(|| step.run(|| self.lines(inner, call))));
+                        self.nested = step;
+                        match result {
+                            Ok(result) => result?,
+                            Err(payload) => std::panic::resume_unwind(payload),
+                        }
+                    } else {
+                        self.lines(inner, call)?;
+                    }
+                }
+                _ => {
+                    if let Err(e) = self.stmt(stmt, call) {
+                        self.see(&format!("{stmt:?}"), Seen::Error(kind(&e)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A statement in plain eager code, as generators try them.
+    pub fn try_stmt(
+        &mut self,
+        stmt: &Stmt,
+        regs: &mut Vec<Option<Tensor>>,
+        grads: &mut Option<Rc<Gradients>>,
+    ) -> Result<()> {
+        let mut call = Call { regs: std::mem::take(regs), grads: grads.take(), ..Call::new() };
+        let result = self.stmt(stmt, &mut call);
+        (*regs, *grads) = (call.regs, call.grads);
+        result
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, call: &mut Call) -> Result<()> {
+        let missing = || Error::argument("program", "a register with a value", "an empty one");
+        let reg = |r: u8| call.regs[r as usize].clone().ok_or_else(missing);
+        let by_call = |k: &[u8]| k[self.call % k.len()];
+        let axis = |t: &Tensor, a: u8| a as isize % t.rank().max(1) as isize;
+        let (d, value) = match stmt {
+            Stmt::Input { d, k } => {
+                let t = self.inputs[by_call(k) as usize][self.alt as usize].clone().ok_or_else(missing)?;
+                self.outside.push(t.clone());
+                (d, t)
+            }
+            Stmt::Fresh { d, ty, dims, seed } => {
+                let shape = self.shape(dims)?;
+                let t = data(*ty, shape.dims(), 1000 + *seed as u64 * 64 + self.call as u64, &self.device)?;
+                self.outside.push(t.clone());
+                (d, t)
+            }
+            Stmt::Full { d, dims, value } => {
+                (d, Tensor::full(self.shape(dims)?, self.host(*value, call), &self.device)?)
+            }
+            Stmt::Draw { d, rng, dims } => (d, self.rngs[*rng as usize].uniform(self.shape(dims)?, &self.device)?),
+            Stmt::Get { d, v } => {
+                let v = by_call(v);
+                let t = self.vars[v as usize].get();
+                if call.written >> v & 1 == 0 {
+                    self.outside.push(t.clone());
+                }
+                (d, t)
+            }
+            Stmt::Set { v, a } => {
+                let v = by_call(v);
+                self.vars[v as usize].set(&reg(*a)?)?;
+                call.written |= 1 << v;
+                return Ok(());
+            }
+            Stmt::Swap { v, w } => {
+                let (x, y) = (self.vars[*v as usize].get(), self.vars[*w as usize].get());
+                self.vars[*v as usize].set(&y)?;
+                self.vars[*w as usize].set(&x)?;
+                call.written |= 1 << v | 1 << w;
+                return Ok(());
+            }
+            Stmt::Fork { d, a } => {
+                let a = reg(*a)?;
+                let own = if a.dtype() == DType::F32 { Var::new(&a)? } else { Var::state(&a)? };
+                let t = own.get();
+                self.outside.push(t.clone());
+                (d, t)
+            }
+            Stmt::Copy { d, a } => (d, reg(*a)?),
+            Stmt::Unary { d, op, a } => (d, unary(*op, &reg(*a)?)?),
+            Stmt::Binary { d, op, a, b } => (d, binary(*op, &reg(*a)?, &reg(*b)?)?),
+            Stmt::WithHost { d, op, a, host, left } => (d, with_host(*op, &reg(*a)?, self.host(*host, call), *left)?),
+            Stmt::Select { d, a, b, c } => (d, reg(*a)?.select(&reg(*b)?, &reg(*c)?)?),
+            Stmt::SelectHost { d, a, b, host, first } => {
+                let (c, x, h) = (reg(*a)?, reg(*b)?, self.host(*host, call));
+                (d, if *first { c.select(h, &x)? } else { c.select(&x, h)? })
+            }
+            Stmt::Cast { d, a, to } => (d, reg(*a)?.to_dtype(dtype(*to))?),
+            Stmt::Reshape { d, a, dims } => (d, reg(*a)?.reshape(self.shape(dims)?)?),
+            Stmt::Flatten { d, a } => (d, reg(*a)?.flatten()?),
+            Stmt::Transpose { d, a, x, y } => {
+                let a = reg(*a)?;
+                (d, a.transpose(axis(&a, *x), axis(&a, *y))?)
+            }
+            Stmt::Expand { d, a, dims } => (d, reg(*a)?.expand(self.shape(dims)?)?),
+            Stmt::Unsqueeze { d, a, axis } => {
+                let a = reg(*a)?;
+                (d, a.unsqueeze(*axis as isize % (a.rank() as isize + 1))?)
+            }
+            Stmt::Squeeze { d, a, axis: x } => {
+                let a = reg(*a)?;
+                (d, a.squeeze(axis(&a, *x))?)
+            }
+            Stmt::Slice { d, a, axis: x, start, len, step } => {
+                let a = reg(*a)?;
+                let x = axis(&a, *x);
+                let have = a.dims().get(x as usize).copied().unwrap_or(0);
+                let step = 1 + *step as usize;
+                // The length is the same in every call; the start is not.
+                let most = have.div_ceil(step);
+                let len = (*len as usize).min(most);
+                let room = have.saturating_sub(len.max(1) * step - (step - 1)) + 1;
+                let start = self.host(*start, call).abs().min(1e6) as usize % room;
+                (d, a.slice_step(x, start, len, step)?)
+            }
+            Stmt::Concat { d, a, b, c, axis: x } => {
+                let (a, b) = (reg(*a)?, reg(*b)?);
+                let x = axis(&a, *x);
+                match c {
+                    Some(c) => (d, Tensor::concat(&[&a, &b, &reg(*c)?], x)?),
+                    None => (d, Tensor::concat(&[&a, &b], x)?),
+                }
+            }
+            Stmt::Matmul { d, a, b } => (d, reg(*a)?.matmul(&reg(*b)?)?),
+            Stmt::Gather { d, a, b, axis: x } => {
+                let (a, b) = (reg(*a)?, reg(*b)?);
+                let x = axis(&a, *x);
+                let index = in_range(&b, a.dims().get(x as usize).copied().unwrap_or(0))?;
+                (d, if index.rank() == 1 { a.index_select(x, &index)? } else { a.gather(x, &index)? })
+            }
+            Stmt::ScatterAdd { d, a, b, c, axis: x } => {
+                let (a, b, c) = (reg(*a)?, reg(*b)?, reg(*c)?);
+                let x = axis(&a, *x);
+                let index = in_range(&b, a.dims().get(x as usize).copied().unwrap_or(0))?;
+                (d, a.scatter_add(x, &index, &c)?)
+            }
+            Stmt::Reduce { d, op, a, axes, keepdim } => {
+                let a = reg(*a)?;
+                let axes: Vec<isize> = (0..a.rank() as isize).filter(|&x| *axes >> x & 1 == 1).collect();
+                let axes = &axes[..];
+                let t = match (op, keepdim) {
+                    (Reduction::Sum, false) => a.sum(axes)?,
+                    (Reduction::Sum, true) => a.sum_keepdim(axes)?,
+                    (Reduction::Max, false) => a.max(axes)?,
+                    (Reduction::Max, true) => a.max_keepdim(axes)?,
+                    (Reduction::Min, false) => a.min(axes)?,
+                    (Reduction::Min, true) => a.min_keepdim(axes)?,
+                    (Reduction::Mean, false) => a.mean(axes)?,
+                    (Reduction::Mean, true) => a.mean_keepdim(axes)?,
+                };
+                (d, t)
+            }
+            Stmt::Softmax { d, a, axis: x } => {
+                let a = reg(*a)?;
+                (d, a.softmax(axis(&a, *x))?)
+            }
+            Stmt::LogSoftmax { d, a, axis: x } => {
+                let a = reg(*a)?;
+                (d, a.log_softmax(axis(&a, *x))?)
+            }
+            Stmt::Mse { d, a, b } => (d, reg(*a)?.mse(&reg(*b)?)?),
+            Stmt::CrossEntropy { d, a, b } => {
+                let (a, b) = (reg(*a)?, reg(*b)?);
+                let labels = in_range(&b, a.dims().last().copied().unwrap_or(0))?;
+                (d, a.cross_entropy(&labels)?)
+            }
+            Stmt::Read { a } => {
+                let v = reg(*a)?.to_host()?;
+                let first = v.data.to_f64().first().copied().unwrap_or(0.0) as f32;
+                call.read = if first.is_finite() { first } else { 0.5 };
+                self.see(&format!("{stmt:?}"), Seen::Value(v));
+                return Ok(());
+            }
+            Stmt::Keep { slot, a } => {
+                self.kept[*slot as usize] = Some(reg(*a)?);
+                return Ok(());
+            }
+            Stmt::Push { a } => {
+                let t = reg(*a)?;
+                self.push(t);
+                return Ok(());
+            }
+            Stmt::Unkeep { slot } => {
+                self.kept[*slot as usize] = None;
+                if *slot == 0 {
+                    self.pushed.clear();
+                    self.grads = vec![None; 2];
+                }
+                return Ok(());
+            }
+            Stmt::Load { d, slot, detach } => {
+                let t = self.kept[*slot as usize].clone().ok_or_else(missing)?;
+                if *detach { (d, t.detach()?) } else { (d, t) }
+            }
+            Stmt::Return { a } => {
+                let t = reg(*a)?;
+                call.returned.push(t);
+                return Ok(());
+            }
+            Stmt::Backward { a } => {
+                let a = reg(*a)?;
+                let loss = if a.numel() == 1 { a } else { a.sin()?.mean(())? };
+                call.grads = Some(Rc::new(loss.backward()?));
+                return Ok(());
+            }
+            Stmt::Grad { d, v } => {
+                let g = call.grads.as_ref().ok_or_else(missing)?;
+                match g.get(&self.vars[*v as usize]) {
+                    Some(t) => (d, t),
+                    None => {
+                        self.see(&format!("{stmt:?}"), Seen::Nothing);
+                        return Ok(());
+                    }
+                }
+            }
+            Stmt::KeepGrads { slot } => {
+                self.grads[*slot as usize] = call.grads.clone();
+                return Ok(());
+            }
+            Stmt::LoadGrads { slot } => {
+                call.grads = self.grads[*slot as usize].clone();
+                return Ok(());
+            }
+            Stmt::Adam { lr } => {
+                let lr = self.host(*lr, call);
+                if let (Some(adam), Some(g)) = (&mut self.adam, &call.grads) {
+                    adam.set_lr(lr as f64);
+                    adam.step(g)?;
+                    call.written |= 0b1111;
+                }
+                return Ok(());
+            }
+            Stmt::Sgd { lr } => {
+                let lr = self.host(*lr, call);
+                if let (Some(sgd), Some(g)) = (&mut self.sgd, &call.grads) {
+                    sgd.set_lr(lr as f64);
+                    sgd.step(g)?;
+                    call.written |= 0b100_0110;
+                }
+                return Ok(());
+            }
+            Stmt::Reseed { rng, seed } => {
+                self.rngs[*rng as usize].reseed(*seed as u64);
+                return Ok(());
+            }
+            Stmt::Nested { .. } | Stmt::Fail | Stmt::Panic => return Ok(()),
+        };
+        call.regs[*d as usize] = Some(value);
+        Ok(())
+    }
+
+    // ---- freezing ----
+
+    /// What a frozen step takes from the host at its call: values kept, gradients kept.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { kept: self.kept.clone(), pushed: self.pushed.clone(), grads: self.grads.clone() }
+    }
+
+    /// The last call again, as a frozen step does it; gives the values it kept.
+    pub fn again(&mut self, p: &Program, k: usize, at: &Snapshot) -> Vec<HostValue> {
+        self.enter(p, k);
+        let Snapshot { kept, pushed, grads } = at;
+        (self.kept, self.pushed, self.grads) = (kept.clone(), pushed.clone(), grads.clone());
+        self.body(p, p.steps[k]);
+        self.log.clear();
+        let mut made: Vec<Tensor> = Vec::new();
+        let before = |t: &Tensor| kept.iter().flatten().chain(pushed).any(|o| o.same(t));
+        let mut add = |t: Tensor, outside: &[Tensor]| {
+            if !outside.iter().any(|o| o.same(&t)) && !made.iter().any(|o| o.same(&t)) {
+                made.push(t);
+            }
+        };
+        for t in self.kept.iter().flatten().chain(&self.pushed).filter(|t| !before(t)) {
+            add(t.clone(), &self.outside);
+        }
+        for (g, old) in self.grads.iter().zip(grads) {
+            if let Some(g) = g.as_ref().filter(|g| !old.as_ref().is_some_and(|o| Rc::ptr_eq(o, g))) {
+                self.vars.iter().filter_map(|v| g.get(v)).for_each(|t| add(t, &self.outside));
+            }
+        }
+        made.iter().filter_map(|t| t.to_host().ok()).collect()
+    }
+
+    pub fn freeze(&self, step: u8) -> Result<jit::Frozen> {
+        self.steps[step as usize - 1].freeze()
+    }
+}
+
+/// What lasts besides variables.
+pub struct Snapshot {
+    kept: Vec<Option<Tensor>>,
+    pushed: Vec<Tensor>,
+    grads: Vec<Option<Rc<Gradients>>>,
+}
+
+impl Call {
+    fn new() -> Call {
+        Call { regs: vec![None; REGISTERS], grads: None, read: 0.5, written: 0, returned: Vec::new() }
+    }
+}
+
+fn dtype(ty: Type) -> DType {
+    match ty {
+        Type::F32 => DType::F32,
+        Type::I64 => DType::I64,
+        Type::Bool => DType::Bool,
+    }
+}
+
+/// Indices below `len`, whatever `t` holds.
+fn in_range(t: &Tensor, len: usize) -> Result<Tensor> {
+    t.to_dtype(DType::I64)?.maximum(0i64)?.minimum(len.max(1) as i64 - 1)
+}
+
+fn unary(op: Unary, a: &Tensor) -> Result<Tensor> {
+    match op {
+        Unary::Neg => -a,
+        Unary::Abs => a.abs(),
+        Unary::Exp => a.exp(),
+        Unary::Log => a.log(),
+        Unary::Sin => a.sin(),
+        Unary::Cos => a.cos(),
+        Unary::Tanh => a.tanh(),
+        Unary::Sqrt => a.sqrt(),
+        Unary::Recip => a.recip(),
+        Unary::Relu => a.relu(),
+        Unary::Detach => a.detach(),
+        Unary::Not => a.not(),
+    }
+}
+
+fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match op {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a * b,
+        Binary::Div => a / b,
+        Binary::Maximum => a.maximum(b),
+        Binary::Minimum => a.minimum(b),
+        Binary::Eq => a.eq(b),
+        Binary::Ne => a.ne(b),
+        Binary::Lt => a.lt(b),
+        Binary::Le => a.le(b),
+        Binary::Gt => a.gt(b),
+        Binary::Ge => a.ge(b),
+        Binary::And => a.and(b),
+        Binary::Or => a.or(b),
+        Binary::Xor => a.xor(b),
+    }
+}
+
+/// i64 tensors take whole numbers, bool ones truth values; sometimes a float, which they refuse.
+fn with_host(op: Binary, a: &Tensor, h: f32, left: bool) -> Result<Tensor> {
+    if a.dtype() == DType::I64 && h.fract() != 0.25 {
+        let h = h as i64;
+        return match op {
+            Binary::Add => {
+                if left {
+                    h + a
+                } else {
+                    a + h
+                }
+            }
+            Binary::Sub => {
+                if left {
+                    h - a
+                } else {
+                    a - h
+                }
+            }
+            Binary::Mul => {
+                if left {
+                    h * a
+                } else {
+                    a * h
+                }
+            }
+            Binary::Div => {
+                if left {
+                    h / a
+                } else {
+                    a / h
+                }
+            }
+            Binary::Maximum => a.maximum(h),
+            Binary::Minimum => a.minimum(h),
+            Binary::Eq => a.eq(h),
+            Binary::Ne => a.ne(h),
+            Binary::Lt => a.lt(h),
+            Binary::Le => a.le(h),
+            Binary::Gt => a.gt(h),
+            _ => a.ge(h),
+        };
+    }
+    if a.dtype() == DType::Bool && h.fract() != 0.25 {
+        let h = h > 0.0;
+        return match op {
+            Binary::And => a.and(h),
+            Binary::Or => a.or(h),
+            Binary::Xor => a.xor(h),
+            Binary::Eq => a.eq(h),
+            _ => a.ne(h),
+        };
+    }
+    let h64 = h as f64;
+    match op {
+        Binary::Add => {
+            if left {
+                h64 + a
+            } else {
+                a + h64
+            }
+        }
+        Binary::Sub => {
+            if left {
+                h64 - a
+            } else {
+                a - h64
+            }
+        }
+        Binary::Mul => {
+            if left {
+                h64 * a
+            } else {
+                a * h64
+            }
+        }
+        Binary::Div => {
+            if left {
+                h64 / a
+            } else {
+                a / h64
+            }
+        }
+        Binary::Maximum => a.maximum(h),
+        Binary::Minimum => a.minimum(h),
+        Binary::Eq => a.eq(h),
+        Binary::Ne => a.ne(h),
+        Binary::Lt => a.lt(h),
+        Binary::Le => a.le(h),
+        Binary::Gt => a.gt(h),
+        Binary::Ge => a.ge(h),
+        Binary::And => a.and(h),
+        Binary::Or => a.or(h),
+        Binary::Xor => a.xor(h),
+    }
+}
+
+/// Whether two users saw the same; NaN are all alike.
+pub fn same(a: &Seen, b: &Seen) -> bool {
+    match (a, b) {
+        (Seen::Value(a), Seen::Value(b)) => same_value(a, b),
+        (Seen::Error(a), Seen::Error(b)) => a == b,
+        (Seen::Nothing, Seen::Nothing) => true,
+        (Seen::Counter(a), Seen::Counter(b)) => a == b,
+        _ => false,
+    }
+}
+
+pub fn same_value(a: &HostValue, b: &HostValue) -> bool {
+    a.shape == b.shape
+        && match (&a.data, &b.data) {
+            (HostData::F32(a), HostData::F32(b)) => {
+                a.len() == b.len()
+                    && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()))
+            }
+            (a, b) => a == b,
+        }
+}
