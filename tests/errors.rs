@@ -63,7 +63,7 @@ fn assert_says(expected: &Expected, e: &Error, line: u32) {
     assert!(!matches!(e.kind(), ErrorKind::Bug { .. }), "{text}");
 }
 
-/// Checks one wrong expression (which stands on one line).
+/// Checks one wrong expression, which stands on the line of the macro's name.
 macro_rules! wrong {
     ($device:expr, $name:literal, [$($says:literal),* $(,)?], $wrong:expr) => {
         check($device, &Expected { name: $name, says: &[$($says),*] }, line!(), &|| $wrong.map(|_| ()))
@@ -138,12 +138,8 @@ fn devices() {
     wrong!(d, "two devices", ["to_device"], Tensor::concat(&[&here, &there], 0));
     let (w, v) = (Var::new(&here).expect("a Var"), Var::new(&there).expect("a Var"));
     wrong!(d, "a write from another device", ["Var::set", "to_device"], w.set(&there));
-    wrong!(
-        d,
-        "parameters on two devices",
-        ["Adam", "to_device"],
-        Adam::new(vec![w.clone(), v.clone()], AdamConfig::default())
-    );
+    let both = || vec![w.clone(), v.clone()];
+    wrong!(d, "parameters on two", ["Adam", "to_device"], Adam::new(both(), AdamConfig::default()));
     wrong!(d, "no parameters", ["Sgd", "at least one"], Sgd::new(vec![], 0.1, 0.0));
     let isa = CpuOptions { isa: Some("mmx".into()), ..CpuOptions::default() };
     let text = Device::cpu_with(&isa).err().expect("no such instruction set").to_string();
@@ -164,12 +160,8 @@ fn backward() {
     let d = &own_device();
     let w = Var::new(&vector(&[1.0, 2.0], d)).expect("a Var");
     let s = Var::state(&vector(&[1.0], d)).expect("a Var");
-    wrong!(
-        d,
-        "not a scalar",
-        ["backward", "one element", "mean", "[2]"],
-        w.get().mul(2.0).expect("a vector").backward()
-    );
+    let vector = || w.get().mul(2.0).expect("a vector");
+    wrong!(d, "not a scalar", ["backward", "one element", "mean", "[2]"], vector().backward());
     wrong!(d, "no parameter", ["backward", "Var"], s.get().mul(2.0).expect("a number").backward());
     wrong!(d, "detached", ["backward", "Var"], w.get().detach().and_then(|t| t.sum(())).expect("a number").backward());
 }

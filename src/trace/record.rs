@@ -338,9 +338,10 @@ impl Session {
         }
         let is_leaf = |v: usize| leaves.iter().any(|l| l.1.0 as usize == v);
         for (v, _) in reached.iter().enumerate().filter(|&(v, &r)| r && !is_leaf(v)) {
-            if let Def::External { held, .. } = self.def(v as u32) {
-                let t = &self.held[held as usize];
-                return Err(tape::outside(t));
+            if let Def::External { held, .. } = self.def(v as u32)
+                && is_taped(&self.held[held as usize])
+            {
+                return Err(tape::outside(&self.held[held as usize]));
             }
         }
         if !reached.iter().enumerate().any(|(v, &r)| r && is_leaf(v)) {

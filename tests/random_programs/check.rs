@@ -101,7 +101,8 @@ fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
         let (before, counted) = (traced.reported(), traced_on.counts());
         both(&mut eager, &mut traced, |w| w.call(p, k))?;
         let (after, counts) = (traced.reported(), traced_on.counts() - counted);
-        let [calls, recorded, replayed, plain, launches, compiles]: [u64; 6] = std::array::from_fn(|i| after[i] - before[i]);
+        let [calls, recorded, replayed, plain, launches, compiles]: [u64; 6] =
+            std::array::from_fn(|i| after[i] - before[i]);
         if launches != counts.launches || compiles != counts.compiles {
             return Err(format!(
                 "call {k}: the report has {launches} launches and {compiles} compiled plans, the backend {counts:?}"
@@ -122,8 +123,11 @@ fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
                 let want = eager.again(p, last, &at);
                 let counted = traced_on.counts();
                 let got = f.replay().map_err(|e| format!("replay {i}: {e}"))?;
-                let got: Vec<HostValue> =
-                    got.iter().map(|t| t.to_host()).collect::<Result<_, _>>().map_err(|e| format!("replay {i}: {e}"))?;
+                let got: Vec<HostValue> = got
+                    .iter()
+                    .map(|t| t.to_host())
+                    .collect::<Result<_, _>>()
+                    .map_err(|e| format!("replay {i}: {e}"))?;
                 let counts = traced_on.counts() - counted;
                 // A plan without outputs is not launched.
                 if counts.launches > 1 {
@@ -296,7 +300,9 @@ fn changes(line: &Line, calls: usize) -> Vec<Line> {
             with(Stmt::Full { d: *d, dims: dims.clone(), value: fixed });
             with(Stmt::Full { d: *d, dims: vec![Dim::N], value: fixed });
         }
-        Stmt::WithHost { d, op, a, left, .. } => with(Stmt::WithHost { d: *d, op: *op, a: *a, host: fixed, left: *left }),
+        Stmt::WithHost { d, op, a, left, .. } => {
+            with(Stmt::WithHost { d: *d, op: *op, a: *a, host: fixed, left: *left })
+        }
         Stmt::SelectHost { d, a, b, first, .. } => {
             with(Stmt::SelectHost { d: *d, a: *a, b: *b, host: fixed, first: *first });
         }

@@ -97,7 +97,9 @@ pub fn program(seed: u64, device: &Device) -> Program {
     // Something to begin with.
     for d in 0..3 {
         let s = if r.percent(50) { input(r, &t, d) } else { Stmt::Get { d, v: vec![r.below(7) as u8] } };
-        if w.prepare([Line(When::Always, s.clone())].iter(), false).is_ok() && w.try_stmt(&s, &mut regs, &mut grads).is_ok() {
+        if w.prepare([Line(When::Always, s.clone())].iter(), false).is_ok()
+            && w.try_stmt(&s, &mut regs, &mut grads).is_ok()
+        {
             p.body.push(Line(When::Always, s));
         }
     }
@@ -238,13 +240,24 @@ fn input(r: &mut Draws, t: &Traits, d: u8) -> Stmt {
 fn before(r: &mut Draws, _: &Traits, regs: &[Option<Tensor>]) -> Stmt {
     let d = r.below(REGISTERS) as u8;
     match r.below(10) {
-        0 | 1 => Stmt::Fresh { d, ty: Type::F32, dims: r.of(&[&[Dim::N][..], &[], &[Dim::N, Dim::Of(3)], &[Dim::M, Dim::N]]).to_vec(), seed: r.below(4) as u8 },
+        0 | 1 => Stmt::Fresh {
+            d,
+            ty: Type::F32,
+            dims: r.of(&[&[Dim::N][..], &[], &[Dim::N, Dim::Of(3)], &[Dim::M, Dim::N]]).to_vec(),
+            seed: r.below(4) as u8,
+        },
         2 | 3 => Stmt::Set { v: vec![r.below(7) as u8], a: some(r, regs) },
         4 => Stmt::Reseed { rng: r.below(2) as u8, seed: r.below(3) as u8 },
         5 => Stmt::Unkeep { slot: r.below(SLOTS) as u8 },
         6 => Stmt::Keep { slot: r.below(SLOTS) as u8, a: some(r, regs) },
         7 => Stmt::Get { d, v: vec![r.below(7) as u8] },
-        8 => Stmt::WithHost { d, op: r.of(&[Binary::Add, Binary::Mul]), a: some(r, regs), host: Host::Schedule(0.5), left: false },
+        8 => Stmt::WithHost {
+            d,
+            op: r.of(&[Binary::Add, Binary::Mul]),
+            a: some(r, regs),
+            host: Host::Schedule(0.5),
+            left: false,
+        },
         _ => Stmt::Load { d, slot: r.below(SLOTS) as u8, detach: true },
     }
 }
@@ -286,7 +299,12 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
     let small = |r: &mut Draws, n: usize| r.below(n) as u8;
     match r.below(100) {
         0..5 => input(r, t, d),
-        5..7 if t.fresh => Stmt::Fresh { d, ty: r.of(&[Type::F32, Type::F32, Type::I64, Type::Bool]), dims: dims(r), seed: small(r, 4) },
+        5..7 if t.fresh => Stmt::Fresh {
+            d,
+            ty: r.of(&[Type::F32, Type::F32, Type::I64, Type::Bool]),
+            dims: dims(r),
+            seed: small(r, 4),
+        },
         7..9 => Stmt::Full { d, dims: dims(r), value: host(r, t) },
         9..12 => Stmt::Draw { d, rng: small(r, 2), dims: dims(r) },
         12..19 => {
@@ -306,7 +324,12 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
             let op = r.of(&BINARY[..kinds]);
             Stmt::Binary { d, op, a: any(r), b: any(r) }
         }
-        50 => Stmt::Binary { d, op: r.of(&[Binary::And, Binary::Or, Binary::Xor]), a: typed(r, regs, Bool), b: typed(r, regs, Bool) },
+        50 => Stmt::Binary {
+            d,
+            op: r.of(&[Binary::And, Binary::Or, Binary::Xor]),
+            a: typed(r, regs, Bool),
+            b: typed(r, regs, Bool),
+        },
         51..56 => Stmt::WithHost { d, op: r.of(&BINARY), a: any(r), host: host(r, t), left: r.percent(50) },
         56 => Stmt::Select { d, a: typed(r, regs, Bool), b: any(r), c: any(r) },
         57 => Stmt::SelectHost { d, a: typed(r, regs, Bool), b: f32s(r), host: host(r, t), first: r.percent(50) },
@@ -317,8 +340,16 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
         65 => Stmt::Expand { d, a: any(r), dims: dims(r) },
         66 => Stmt::Unsqueeze { d, a: any(r), axis: small(r, 3) },
         67 => Stmt::Squeeze { d, a: any(r), axis: small(r, 3) },
-        68..71 => Stmt::Slice { d, a: any(r), axis: small(r, 3), start: host(r, t), len: 1 + small(r, 4), step: small(r, 3) },
-        71 => Stmt::Concat { d, a: any(r), b: any(r), c: if r.percent(30) { Some(any(r)) } else { None }, axis: small(r, 3) },
+        68..71 => {
+            Stmt::Slice { d, a: any(r), axis: small(r, 3), start: host(r, t), len: 1 + small(r, 4), step: small(r, 3) }
+        }
+        71 => Stmt::Concat {
+            d,
+            a: any(r),
+            b: any(r),
+            c: if r.percent(30) { Some(any(r)) } else { None },
+            axis: small(r, 3),
+        },
         72..75 => Stmt::Matmul { d, a: f32s(r), b: f32s(r) },
         75 => Stmt::Gather { d, a: any(r), b: typed(r, regs, I64), axis: small(r, 3) },
         76 => Stmt::ScatterAdd { d, a: f32s(r), b: any(r), c: f32s(r), axis: small(r, 3) },
@@ -342,8 +373,20 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
         90..92 => Stmt::Load { d, slot: small(r, SLOTS), detach: t.backward || r.percent(50) },
         92 if t.backward => Stmt::Backward { a: f32s(r) },
         93..95 if t.backward => Stmt::Grad { d, v: small(r, 7) },
-        95 if t.backward => if r.percent(60) { Stmt::KeepGrads { slot: small(r, 2) } } else { Stmt::LoadGrads { slot: small(r, 2) } },
-        96 if t.backward => if r.percent(50) { Stmt::Adam { lr: host(r, t) } } else { Stmt::Sgd { lr: host(r, t) } },
+        95 if t.backward => {
+            if r.percent(60) {
+                Stmt::KeepGrads { slot: small(r, 2) }
+            } else {
+                Stmt::LoadGrads { slot: small(r, 2) }
+            }
+        }
+        96 if t.backward => {
+            if r.percent(50) {
+                Stmt::Adam { lr: host(r, t) }
+            } else {
+                Stmt::Sgd { lr: host(r, t) }
+            }
+        }
         97 => Stmt::Return { a: any(r) },
         98 if t.varied => Stmt::Reseed { rng: small(r, 2), seed: small(r, 3) },
         _ => Stmt::Unary { d, op: Unary::Tanh, a: f32s(r) },

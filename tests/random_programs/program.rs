@@ -113,68 +113,236 @@ pub enum Type {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stmt {
     /// A tensor made before all calls; which one may differ from call to call.
-    Input { d: u8, k: Vec<u8> },
+    Input {
+        d: u8,
+        k: Vec<u8>,
+    },
     /// A tensor made from host data here.
-    Fresh { d: u8, ty: Type, dims: Vec<Dim>, seed: u8 },
-    Full { d: u8, dims: Vec<Dim>, value: Host },
-    Draw { d: u8, rng: u8, dims: Vec<Dim> },
+    Fresh {
+        d: u8,
+        ty: Type,
+        dims: Vec<Dim>,
+        seed: u8,
+    },
+    Full {
+        d: u8,
+        dims: Vec<Dim>,
+        value: Host,
+    },
+    Draw {
+        d: u8,
+        rng: u8,
+        dims: Vec<Dim>,
+    },
     /// Reads a variable; which one may differ from call to call.
-    Get { d: u8, v: Vec<u8> },
-    Set { v: Vec<u8>, a: u8 },
+    Get {
+        d: u8,
+        v: Vec<u8>,
+    },
+    Set {
+        v: Vec<u8>,
+        a: u8,
+    },
     /// Exchanges the values of two variables.
-    Swap { v: u8, w: u8 },
+    Swap {
+        v: u8,
+        w: u8,
+    },
     /// Makes a variable of its own, and reads it.
-    Fork { d: u8, a: u8 },
-    Copy { d: u8, a: u8 },
-    Unary { d: u8, op: Unary, a: u8 },
-    Binary { d: u8, op: Binary, a: u8, b: u8 },
+    Fork {
+        d: u8,
+        a: u8,
+    },
+    Copy {
+        d: u8,
+        a: u8,
+    },
+    Unary {
+        d: u8,
+        op: Unary,
+        a: u8,
+    },
+    Binary {
+        d: u8,
+        op: Binary,
+        a: u8,
+        b: u8,
+    },
     /// `a op host`, or `host op a` for the four operators.
-    WithHost { d: u8, op: Binary, a: u8, host: Host, left: bool },
-    Select { d: u8, a: u8, b: u8, c: u8 },
-    SelectHost { d: u8, a: u8, b: u8, host: Host, first: bool },
-    Cast { d: u8, a: u8, to: Type },
-    Reshape { d: u8, a: u8, dims: Vec<Dim> },
-    Flatten { d: u8, a: u8 },
-    Transpose { d: u8, a: u8, x: u8, y: u8 },
-    Expand { d: u8, a: u8, dims: Vec<Dim> },
-    Unsqueeze { d: u8, a: u8, axis: u8 },
-    Squeeze { d: u8, a: u8, axis: u8 },
-    Slice { d: u8, a: u8, axis: u8, start: Host, len: u8, step: u8 },
-    Concat { d: u8, a: u8, b: u8, c: Option<u8>, axis: u8 },
-    Matmul { d: u8, a: u8, b: u8 },
+    WithHost {
+        d: u8,
+        op: Binary,
+        a: u8,
+        host: Host,
+        left: bool,
+    },
+    Select {
+        d: u8,
+        a: u8,
+        b: u8,
+        c: u8,
+    },
+    SelectHost {
+        d: u8,
+        a: u8,
+        b: u8,
+        host: Host,
+        first: bool,
+    },
+    Cast {
+        d: u8,
+        a: u8,
+        to: Type,
+    },
+    Reshape {
+        d: u8,
+        a: u8,
+        dims: Vec<Dim>,
+    },
+    Flatten {
+        d: u8,
+        a: u8,
+    },
+    Transpose {
+        d: u8,
+        a: u8,
+        x: u8,
+        y: u8,
+    },
+    Expand {
+        d: u8,
+        a: u8,
+        dims: Vec<Dim>,
+    },
+    Unsqueeze {
+        d: u8,
+        a: u8,
+        axis: u8,
+    },
+    Squeeze {
+        d: u8,
+        a: u8,
+        axis: u8,
+    },
+    Slice {
+        d: u8,
+        a: u8,
+        axis: u8,
+        start: Host,
+        len: u8,
+        step: u8,
+    },
+    Concat {
+        d: u8,
+        a: u8,
+        b: u8,
+        c: Option<u8>,
+        axis: u8,
+    },
+    Matmul {
+        d: u8,
+        a: u8,
+        b: u8,
+    },
     /// `b` is brought into range first.
-    Gather { d: u8, a: u8, b: u8, axis: u8 },
-    ScatterAdd { d: u8, a: u8, b: u8, c: u8, axis: u8 },
-    Reduce { d: u8, op: Reduction, a: u8, axes: u8, keepdim: bool },
-    Softmax { d: u8, a: u8, axis: u8 },
-    LogSoftmax { d: u8, a: u8, axis: u8 },
-    Mse { d: u8, a: u8, b: u8 },
+    Gather {
+        d: u8,
+        a: u8,
+        b: u8,
+        axis: u8,
+    },
+    ScatterAdd {
+        d: u8,
+        a: u8,
+        b: u8,
+        c: u8,
+        axis: u8,
+    },
+    Reduce {
+        d: u8,
+        op: Reduction,
+        a: u8,
+        axes: u8,
+        keepdim: bool,
+    },
+    Softmax {
+        d: u8,
+        a: u8,
+        axis: u8,
+    },
+    LogSoftmax {
+        d: u8,
+        a: u8,
+        axis: u8,
+    },
+    Mse {
+        d: u8,
+        a: u8,
+        b: u8,
+    },
     /// `b` as labels, brought into range first.
-    CrossEntropy { d: u8, a: u8, b: u8 },
+    CrossEntropy {
+        d: u8,
+        a: u8,
+        b: u8,
+    },
     /// A read on the host, observed.
-    Read { a: u8 },
+    Read {
+        a: u8,
+    },
     /// Keeps a value across calls.
-    Keep { slot: u8, a: u8 },
-    Push { a: u8 },
-    Unkeep { slot: u8 },
+    Keep {
+        slot: u8,
+        a: u8,
+    },
+    Push {
+        a: u8,
+    },
+    Unkeep {
+        slot: u8,
+    },
     /// A value kept in an earlier call (or this one).
-    Load { d: u8, slot: u8, detach: bool },
+    Load {
+        d: u8,
+        slot: u8,
+        detach: bool,
+    },
     /// Among the closure's results.
-    Return { a: u8 },
+    Return {
+        a: u8,
+    },
     /// `a` reduced to a scalar, and its gradients.
-    Backward { a: u8 },
+    Backward {
+        a: u8,
+    },
     /// The gradient of a variable, by the last `backward` of this call.
-    Grad { d: u8, v: u8 },
-    KeepGrads { slot: u8 },
-    LoadGrads { slot: u8 },
-    Adam { lr: Host },
-    Sgd { lr: Host },
+    Grad {
+        d: u8,
+        v: u8,
+    },
+    KeepGrads {
+        slot: u8,
+    },
+    LoadGrads {
+        slot: u8,
+    },
+    Adam {
+        lr: Host,
+    },
+    Sgd {
+        lr: Host,
+    },
     /// The next `len` statements as a step of its own, which is part of an open one.
-    Nested { len: u8 },
+    Nested {
+        len: u8,
+    },
     /// The closure returns an error.
     Fail,
     Panic,
-    Reseed { rng: u8, seed: u8 },
+    Reseed {
+        rng: u8,
+        seed: u8,
+    },
 }
 
 impl std::fmt::Display for Program {

@@ -87,7 +87,9 @@ fn data(ty: Type, dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> 
     let n: usize = dims.iter().product();
     match ty {
         Type::F32 => Tensor::from_vec((0..n).map(|i| real(seed, i)).collect::<Vec<_>>(), dims, device),
-        Type::I64 => Tensor::from_vec((0..n).map(|i| (number(seed, i) % 9) as i64 - 2).collect::<Vec<_>>(), dims, device),
+        Type::I64 => {
+            Tensor::from_vec((0..n).map(|i| (number(seed, i) % 9) as i64 - 2).collect::<Vec<_>>(), dims, device)
+        }
         Type::Bool => Tensor::from_vec((0..n).map(|i| number(seed, i) & 1 == 1).collect::<Vec<_>>(), dims, device),
     }
 }
@@ -346,7 +348,11 @@ impl World {
                 continue;
             }
             match stmt {
-                Stmt::Fail => return Err(ErrorKind::Argument { op: "program", expected: String::new(), given: String::new() }.into()),
+                Stmt::Fail => {
+                    return Err(
+                        ErrorKind::Argument { op: "program", expected: String::new(), given: String::new() }.into()
+                    );
+                }
                 Stmt::Panic => std::panic::resume_unwind(Box::new(Deliberate)),
                 Stmt::Nested { len } => {
                     let inner = &lines[at..lines.len().min(at + *len as usize)];
@@ -374,7 +380,12 @@ impl World {
     }
 
     /// A statement in plain eager code, as generators try them.
-    pub fn try_stmt(&mut self, stmt: &Stmt, regs: &mut Vec<Option<Tensor>>, grads: &mut Option<Rc<Gradients>>) -> Result<()> {
+    pub fn try_stmt(
+        &mut self,
+        stmt: &Stmt,
+        regs: &mut Vec<Option<Tensor>>,
+        grads: &mut Option<Rc<Gradients>>,
+    ) -> Result<()> {
         let mut call = Call { regs: std::mem::take(regs), grads: grads.take(), ..Call::new() };
         let result = self.stmt(stmt, &mut call);
         (*regs, *grads) = (call.regs, call.grads);
@@ -398,7 +409,9 @@ impl World {
                 self.outside.push(t.clone());
                 (d, t)
             }
-            Stmt::Full { d, dims, value } => (d, Tensor::full(self.shape(dims)?, self.host(*value, call), &self.device)?),
+            Stmt::Full { d, dims, value } => {
+                (d, Tensor::full(self.shape(dims)?, self.host(*value, call), &self.device)?)
+            }
             Stmt::Draw { d, rng, dims } => (d, self.rngs[*rng as usize].uniform(self.shape(dims)?, &self.device)?),
             Stmt::Get { d, v } => {
                 let v = by_call(v);
@@ -542,11 +555,7 @@ impl World {
             }
             Stmt::Load { d, slot, detach } => {
                 let t = self.kept[*slot as usize].clone().ok_or_else(missing)?;
-                if *detach {
-                    (d, t.detach()?)
-                } else {
-                    (d, t)
-                }
+                if *detach { (d, t.detach()?) } else { (d, t) }
             }
             Stmt::Return { a } => {
                 let t = reg(*a)?;
@@ -710,10 +719,34 @@ fn with_host(op: Binary, a: &Tensor, h: f32, left: bool) -> Result<Tensor> {
     if a.dtype() == DType::I64 && h.fract() != 0.25 {
         let h = h as i64;
         return match op {
-            Binary::Add => if left { h + a } else { a + h },
-            Binary::Sub => if left { h - a } else { a - h },
-            Binary::Mul => if left { h * a } else { a * h },
-            Binary::Div => if left { h / a } else { a / h },
+            Binary::Add => {
+                if left {
+                    h + a
+                } else {
+                    a + h
+                }
+            }
+            Binary::Sub => {
+                if left {
+                    h - a
+                } else {
+                    a - h
+                }
+            }
+            Binary::Mul => {
+                if left {
+                    h * a
+                } else {
+                    a * h
+                }
+            }
+            Binary::Div => {
+                if left {
+                    h / a
+                } else {
+                    a / h
+                }
+            }
             Binary::Maximum => a.maximum(h),
             Binary::Minimum => a.minimum(h),
             Binary::Eq => a.eq(h),
@@ -736,10 +769,34 @@ fn with_host(op: Binary, a: &Tensor, h: f32, left: bool) -> Result<Tensor> {
     }
     let h64 = h as f64;
     match op {
-        Binary::Add => if left { h64 + a } else { a + h64 },
-        Binary::Sub => if left { h64 - a } else { a - h64 },
-        Binary::Mul => if left { h64 * a } else { a * h64 },
-        Binary::Div => if left { h64 / a } else { a / h64 },
+        Binary::Add => {
+            if left {
+                h64 + a
+            } else {
+                a + h64
+            }
+        }
+        Binary::Sub => {
+            if left {
+                h64 - a
+            } else {
+                a - h64
+            }
+        }
+        Binary::Mul => {
+            if left {
+                h64 * a
+            } else {
+                a * h64
+            }
+        }
+        Binary::Div => {
+            if left {
+                h64 / a
+            } else {
+                a / h64
+            }
+        }
         Binary::Maximum => a.maximum(h),
         Binary::Minimum => a.minimum(h),
         Binary::Eq => a.eq(h),
@@ -769,7 +826,8 @@ pub fn same_value(a: &HostValue, b: &HostValue) -> bool {
     a.shape == b.shape
         && match (&a.data, &b.data) {
             (HostData::F32(a), HostData::F32(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()))
+                a.len() == b.len()
+                    && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()))
             }
             (a, b) => a == b,
         }
