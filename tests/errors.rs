@@ -142,7 +142,7 @@ fn devices() {
     wrong!(d, "parameters on two", ["Adam", "to_device"], Adam::new(both(), AdamConfig::default()));
     wrong!(d, "no parameters", ["Sgd", "at least one"], Sgd::new(vec![], 0.1, 0.0));
     let isa = CpuOptions { isa: Some("mmx".into()), ..CpuOptions::default() };
-    let text = Device::cpu_with(&isa).err().expect("no such instruction set").to_string();
+    let text = Device::cpu_with(&isa).expect_err("no such instruction set").to_string();
     assert!(text.contains("avx512") && text.contains("mmx"), "{text}");
 }
 
