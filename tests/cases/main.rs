@@ -9,4 +9,8 @@ mod a_host_values;
 mod b_random;
 mod c_buffers;
 mod d_aliasing;
+mod e_numerics;
+mod f_scale;
+mod g_concurrency;
+mod h_training_loops;
 mod table;
