@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use crate::base::{Error, ErrorKind, Loc, Result, scalar};
 use crate::op::Op;
 use crate::tensor::{Device, Origin, Ready, Rng, Tensor, Var, eager, recorder};
-use crate::trace::segment::{SegmentPlan, launch_plan};
+use crate::trace::launch::launch_plan;
+use crate::trace::segment::SegmentPlan;
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, Kind, ValId};
 
@@ -297,7 +298,7 @@ impl Frozen {
         let mut ready = std::mem::take(&mut self.ready);
         let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut ready)?;
         if outcome.index_flag {
-            return Err(ErrorKind::Index { op: "frozen step".into(), len: 0 }.into());
+            return Err(self.plan.out_of_range());
         }
         for &p in &self.positions {
             if let Some(ready) = ready.get(p) {
