@@ -35,6 +35,7 @@ impl Session {
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
+        self.last.ops += plan.compiled.as_ref().map_or(0, |c| c.ops) as u32;
         self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
         if outcome.index_flag {
