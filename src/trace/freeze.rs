@@ -297,7 +297,7 @@ impl Frozen {
         let mut ready = std::mem::take(&mut self.ready);
         let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut ready)?;
         if outcome.index_flag {
-            return Err(ErrorKind::Index { op: "frozen step".into(), len: 0 }.into());
+            return Err(self.plan.out_of_range());
         }
         for &p in &self.positions {
             if let Some(ready) = ready.get(p) {

@@ -39,8 +39,17 @@ pub(crate) struct SegmentPlan {
     pub params: usize,
     pub compile_time: Duration,
     pub compiled: Option<Explained>,
+    /// What is told when it found an index out of range.
+    pub index_error: Option<Error>,
     /// The call that last launched it.
     pub used: AtomicU64,
+}
+
+impl SegmentPlan {
+    /// The error of a launch that found an index out of range.
+    pub fn out_of_range(&self) -> Error {
+        self.index_error.clone().unwrap_or_else(|| Error::bug("trace", "an index flag without an op that indexes"))
+    }
 }
 
 /// What is kept of a compilation for reports.
@@ -365,6 +374,7 @@ impl Session {
                 params,
                 compile_time,
                 compiled,
+                index_error: None,
                 used: AtomicU64::new(0),
             });
         };
@@ -391,6 +401,7 @@ impl Session {
             params,
             compile_time: begun.elapsed(),
             compiled: Some(explained),
+            index_error: self.index_error(end),
             used: AtomicU64::new(0),
         })
     }
@@ -420,7 +431,7 @@ impl Session {
         self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
         if outcome.index_flag {
-            return Err(self.index_flag_error());
+            return Err(plan.out_of_range());
         }
         Ok(())
     }
@@ -464,16 +475,16 @@ impl Session {
         plan.writes.iter().map(|&(slot, _)| &self.vars[slot as usize].var).collect()
     }
 
-    /// Which op's index was out of range is not known after the launch: the first that may raise it is named.
-    fn index_flag_error(&self) -> Error {
-        for ordinal in self.seg_base..self.ordinal() {
-            let e = self.event(ordinal);
-            if e.kind == Kind::Op && matches!(e.op, crate::op::Op::Gather { .. } | crate::op::Op::ScatterAdd { .. }) {
-                let operands: Vec<&Tensor> = e.operands.iter().filter_map(|&v| self.handle(v).ok()).collect();
-                return crate::tensor::eager::index_error(&e.op, &operands).at(e.loc);
+    /// What is told when a launch found an index out of range. Which op's it was is not known then: the first
+    /// that may raise it is named.
+    fn index_error(&self, end: u32) -> Option<Error> {
+        (self.seg_base..end).map(|ordinal| self.event(ordinal)).find_map(|e| {
+            if e.kind != Kind::Op || !matches!(e.op, crate::op::Op::Gather { .. } | crate::op::Op::ScatterAdd { .. }) {
+                return None;
             }
-        }
-        ErrorKind::Index { op: "gather".into(), len: 0 }.into()
+            let operands: Vec<&Tensor> = e.operands.iter().filter_map(|&v| self.handle(v).ok()).collect();
+            Some(crate::tensor::eager::index_error(&e.op, &operands).at(e.loc))
+        })
     }
 }
 
