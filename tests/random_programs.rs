@@ -63,7 +63,7 @@ fn programs_are_the_same_eager_traced_and_frozen() {
     println!("{total:?}, {} fail, {:?}", failures.len(), begun.elapsed());
     assert!(failures.is_empty(), "{} programs fail:\n{}", failures.len(), failures.join("\n"));
     // The programs are worth something only if most calls are replays, and some steps freeze.
-    assert!(count < 500 || (total.replayed > total.recorded && total.launches > total.calls / 2), "{total:?}");
+    assert!(count < 500 || (total.replayed > total.recorded && total.launches > total.calls / 3), "{total:?}");
     assert!(count < 500 || total.frozen > total.programs / 20, "{total:?}");
 }
 

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use crate::base::{Error, ErrorKind, Loc, Result, scalar};
 use crate::op::Op;
 use crate::tensor::{Device, Origin, Ready, Rng, Tensor, Var, eager, recorder};
-use crate::trace::segment::{SegmentPlan, launch_plan};
+use crate::trace::launch::launch_plan;
+use crate::trace::segment::SegmentPlan;
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, Kind, ValId};
 

@@ -158,7 +158,7 @@ fn alike(a: &[HostValue], b: &[HostValue]) -> bool {
 fn host_code(p: &Program) -> bool {
     p.body.iter().any(|l| {
         l.0 == When::Positive
-            || matches!(l.1, Stmt::Reseed { .. } | Stmt::Fail | Stmt::Panic)
+            || matches!(l.1, Stmt::Reseed { .. } | Stmt::Fork { .. } | Stmt::Fail | Stmt::Panic)
             || format!("{:?}", l.1).contains("Read")
     })
 }

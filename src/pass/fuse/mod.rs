@@ -27,7 +27,7 @@ use crate::pass::{Decision, Options};
 pub use reads::Role;
 pub use space::{Per, Space};
 
-use reads::{class_of, op_of, view};
+use reads::{class_of, is_library, op_of, view};
 
 /// What is computed where.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +93,7 @@ fn roles(graph: &Graph, apart: &FxHashSet<NodeId>, notes: &mut Vec<Decision>) ->
         .ids()
         .map(|v| match class_of(graph, v) {
             None => Role::Input,
-            Some(Class::Library) => Role::Library,
+            Some(Class::Library) if is_library(graph, v) => Role::Library,
             Some(_) if apart.contains(&v) => Role::Kernel,
             Some(Class::Movement) => Role::Inline,
             Some(Class::Source) if is_constant(graph, v) => Role::Inline,
@@ -101,14 +101,16 @@ fn roles(graph: &Graph, apart: &FxHashSet<NodeId>, notes: &mut Vec<Decision>) ->
         })
         .collect();
     for v in graph.ids() {
-        match class_of(graph, v) {
-            Some(Class::Library) => {
-                for &o in &graph.node(v).operands {
+        let operands = &graph.node(v).operands;
+        match (roles[v.index()], class_of(graph, v)) {
+            (Role::Library, _) => {
+                for &o in operands {
                     in_memory(graph, &mut roles, o, v, "operand of a library call", notes);
                 }
             }
-            Some(Class::Gather) => {
-                in_memory(graph, &mut roles, graph.node(v).operands[0], v, "operand of a gather", notes);
+            // The index of a scatter is checked where it lies.
+            (_, Some(Class::Gather | Class::Library)) => {
+                in_memory(graph, &mut roles, operands[0], v, "operand of a gather", notes);
             }
             _ => {}
         }

@@ -260,8 +260,12 @@ impl Lowering for Cx<'_> {
             let formula = class_of(self.graph, node) != Some(Class::Movement);
             return Ok(if asked_by_view && formula { self.guarded(value, &map.guards) } else { value });
         }
-        let layout = self.layout(node);
-        let arg = self.argument(node, self.graph.node(node).ty.dtype, &layout);
+        let (layout, dtype) = (self.layout(node), self.graph.node(node).ty.dtype);
+        if layout.shape.numel() == 0 {
+            // Read at no point; but a row would read it even where it has no inner points.
+            return Ok(self.builder.constant(Ty::of(dtype), 0));
+        }
+        let arg = self.argument(node, dtype, &layout);
         let Some(access) = map.access(arg, &layout, self.space.domain.rank()) else {
             self.failed.get_or_insert(user);
             return Err(not_affine("fuse", "strides cannot express the index"));
@@ -278,7 +282,7 @@ impl Lowering for Cx<'_> {
         };
         let dtype = self.graph.node(base).ty.dtype;
         let len = layout.shape[axis];
-        if len == 0 {
+        if layout.shape.numel() == 0 {
             return Ok(self.builder.constant(Ty::of(dtype), 0));
         }
         let arg = self.argument(base, dtype, &self.layout(base));
@@ -289,6 +293,23 @@ impl Lowering for Cx<'_> {
             return Err(not_affine("gather", "strides cannot express the index"));
         };
         Ok(self.builder.gather(access, index, layout.strides()[axis] as i64, len as i64))
+    }
+
+    fn checked_index(&mut self, i: usize, map: &IndexMap, len: usize) -> Result<kernel::Val> {
+        let (user, _) = self.current()?;
+        let node = self.graph.node(user).operands[i];
+        let Some((base, layout)) = view(self.graph, &self.fusion.roles, node) else {
+            self.failed.get_or_insert(node);
+            return Err(not_affine("scatter_add", "the index is not in memory"));
+        };
+        let arg = self.argument(base, DType::I64, &self.layout(base));
+        let Some(access) = map.access(arg, &layout, self.space.domain.rank()) else {
+            self.failed.get_or_insert(user);
+            return Err(not_affine("scatter_add", "strides cannot express the index"));
+        };
+        // A gather that stands still: the element it reads is the index that it checks.
+        let index = self.builder.load(access.clone());
+        Ok(self.builder.gather(access, index, 0, len as i64))
     }
 
     fn scalar(&mut self, s: Scalar) -> kernel::Val {
