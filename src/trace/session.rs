@@ -162,7 +162,8 @@ impl Session {
                     tracing::info!(target: "stepgraph::trace", "a path was met again: tracing goes on");
                 }
                 self.records = [None, None];
-                return Ok(());
+                // An index out of range is told at the step's end, as when it is traced.
+                return self.device.as_ref().map_or(Ok(()), |d| d.take_flag());
             }
         };
         self.settle_gradients();
