@@ -178,7 +178,7 @@ pub fn masked_softmax_row(device: &Device) {
                 let minus = mask.select(-inf, 0.0)?;
                 (&scores.get() + &minus)?
             } else {
-                mask.select(-inf, &scores.get())?
+                mask.select(-inf, scores.get())?
             };
             let p = masked.softmax(1)?;
             let row = p.slice(0, 1, 1)?;
@@ -200,7 +200,7 @@ pub fn kink_subgradients(device: &Device) {
     assert_eq!(one(&|x| x.gt(0.0)?.select(x, 0.0)), [0.0, 0.0]);
     let (x, y) = (Var::new(&scalar(2.0, device)).expect("a Var"), Var::new(&scalar(2.0, device)).expect("a Var"));
     let out = agree(device, || {
-        let g = x.get().maximum(&y.get())?.backward()?;
+        let g = x.get().maximum(y.get())?.backward()?;
         Ok(vec![g.get(&x).expect("a gradient"), g.get(&y).expect("a gradient")])
     });
     assert_eq!((out[0][0], out[1][0]), (0.5, 0.5));
