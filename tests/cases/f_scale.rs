@@ -85,7 +85,7 @@ pub fn kernel_parameter_limit(device: &Device) {
     }
     // (c) 600 parameters of different sizes, some frozen
     let n = 600;
-    let dims = |i: usize| if i % 41 == 0 { vec![] } else { vec![i % 41] };
+    let dims = |i: usize| if i.is_multiple_of(41) { vec![] } else { vec![i % 41] };
     let all: Vec<Var> =
         (0..n).map(|i| Var::new(&Tensor::full(dims(i), i as f32, device).expect("a value")).expect("a Var")).collect();
     let trained = |i: usize| !i.is_multiple_of(10);
