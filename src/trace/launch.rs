@@ -18,7 +18,7 @@ impl Session {
         if plan.executable.is_none() {
             return Ok(());
         }
-        let mut ready = std::mem::take(&mut self.ready);
+        let mut scratch = std::mem::take(&mut self.scratch);
         let mut sources: SmallVec<[&Tensor; 32]> = SmallVec::new();
         for i in &plan.inputs {
             sources.push(match i.source {
@@ -26,15 +26,16 @@ impl Session {
                 Source::Event(e) => self.event(e).template.as_ref().ok_or_else(no_template)?,
             });
         }
-        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2, &mut ready);
+        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2, &mut scratch);
         drop(sources);
-        self.set_outputs(plan, &mut ready)?;
-        self.ready = ready;
+        self.set_outputs(plan, &mut scratch.ready)?;
+        self.scratch = scratch;
         let outcome = outcome?;
         self.last.launches += 1;
         self.stats.launches += 1;
         self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
+        self.last.ops += plan.compiled.as_ref().map_or(0, |c| c.ops) as u32;
         self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
         if outcome.index_flag {
@@ -59,7 +60,15 @@ fn no_template() -> Error {
     Error::bug("trace", "an input of a segment has no handle")
 }
 
-/// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `outputs` gets one
+/// Lists that are kept from launch to launch for their memory.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// What a launch made ready.
+    pub ready: Vec<Ready>,
+    buffers: Vec<Option<Buffer>>,
+}
+
+/// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `scratch.ready` gets one
 /// value per value the plan makes ready.
 ///
 /// `own_handles`: how many handles of a `Var`'s old value belong to the `Var` and the launcher. With no more
@@ -70,7 +79,7 @@ pub(crate) fn launch_plan(
     vars: &[&crate::tensor::Var],
     params: &[u64],
     own_handles: usize,
-    outputs: &mut Vec<Ready>,
+    scratch: &mut Scratch,
 ) -> Result<LaunchResult> {
     let Some(executable) = &plan.executable else {
         return Ok(LaunchResult::default());
@@ -100,8 +109,10 @@ pub(crate) fn launch_plan(
     }
     // The counts were read without ordering; whoever dropped the other handles did so before.
     fence(Ordering::Acquire);
-    let mut buffers: Vec<Option<Buffer>> = Vec::with_capacity(plan.targets.len());
-    let result = executable.launch(&mut Launch { inputs: &bindings, params, outputs: &mut buffers })?;
+    let Scratch { ready: outputs, buffers } = scratch;
+    outputs.clear();
+    buffers.clear();
+    let result = executable.launch(&mut Launch { inputs: &bindings, params, outputs: buffers })?;
     let ready = |k: usize| -> Result<Ready> {
         let target = &plan.targets[k];
         let buffer = match target.storage {
@@ -140,5 +151,6 @@ pub(crate) fn launch_plan(
         }
     }
     drop(guards);
+    buffers.clear();
     Ok(result)
 }

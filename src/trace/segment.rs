@@ -80,7 +80,8 @@ impl Session {
     pub fn launch_segment(&mut self, last: bool) -> Result<()> {
         let (path, at) = (self.path, self.cursor);
         let end = self.ordinal();
-        let mut survivors = self.survivors(end);
+        let mut survivors = std::mem::take(&mut self.survivors);
+        self.find_survivors(end, &mut survivors);
         if !last {
             survivors.extend(self.escapes(path, at, end));
             survivors.sort_unstable();
@@ -100,6 +101,7 @@ impl Session {
                 }
             }
         }
+        self.survivors = survivors;
         result
     }
 
@@ -116,8 +118,8 @@ impl Session {
     }
 
     /// Values of the segment that somebody outside the trace holds.
-    fn survivors(&self, end: u32) -> Vec<ValId> {
-        let mut out = Vec::new();
+    fn find_survivors(&self, end: u32, out: &mut Vec<ValId>) {
+        out.clear();
         let mut ordinal = self.seg_base;
         while ordinal < end {
             let (path, at) = self.locate(ordinal);
@@ -144,7 +146,6 @@ impl Session {
         // A gradient may also be held itself.
         out.sort_unstable();
         out.dedup();
-        out
     }
 
     /// Values made before `end` in this segment that later events of known continuations use.
