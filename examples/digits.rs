@@ -96,6 +96,7 @@ impl Trainer {
     }
 }
 
+#[allow(clippy::large_enum_variant)] // one of each
 enum Mode {
     Eager,
     Traced(jit::Step),

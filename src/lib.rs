@@ -17,6 +17,8 @@
 //! - [`base`]: errors, dtypes, shapes; the one reader of environment variables is [`base::config`].
 
 #![deny(unsafe_code)]
+// Module docs speak to those who work on the crate, too.
+#![allow(rustdoc::private_intra_doc_links)]
 
 pub mod backend;
 pub mod base;

@@ -142,7 +142,7 @@ fn devices() {
     wrong!(d, "parameters on two", ["Adam", "to_device"], Adam::new(both(), AdamConfig::default()));
     wrong!(d, "no parameters", ["Sgd", "at least one"], Sgd::new(vec![], 0.1, 0.0));
     let isa = CpuOptions { isa: Some("mmx".into()), ..CpuOptions::default() };
-    let text = Device::cpu_with(&isa).err().expect("no such instruction set").to_string();
+    let text = Device::cpu_with(&isa).expect_err("no such instruction set").to_string();
     assert!(text.contains("avx512") && text.contains("mmx"), "{text}");
 }
 
@@ -305,7 +305,7 @@ fn too_little_memory() {
     let line = line!() + 1;
     let e = Tensor::zeros([1 << 20], DType::F32, &d).expect_err("4 MiB of 1");
     let ErrorKind::OutOfMemory { need, limit, .. } = e.kind() else { panic!("{e}") };
-    assert!(*need >= 4 << 20 && *limit == 1 << 20, "{e}");
+    assert!(*need >= 4 << 20 && *limit == Some(1 << 20), "{e}");
     assert_eq!((e.loc().file(), e.loc().line()), (Some(file!()), Some(line)), "{e}");
     assert!(e.to_string().contains("free tensors or raise the limit"), "{e}");
     assert_eq!(values(&(vector(&[1.0], &d) + 1.0).expect("an eager op")), [2.0]);

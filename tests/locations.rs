@@ -87,7 +87,6 @@ fn divergences() {
     for way in [0, 0, 1, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 8, 0, 1] {
         run(way).expect("a call");
     }
-    drop(run);
     let report = step.report();
     assert!(report.divergences.len() >= 6, "{report}");
     assert!(!report.host_reads.is_empty() && !report.kept.is_empty(), "{report}");

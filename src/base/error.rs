@@ -38,9 +38,10 @@ pub enum ErrorKind {
     Unsupported { op: String, device: String, detail: String },
     /// Memory ran out.
     #[error(
-        "out of memory: needed {need} bytes with {live} bytes live and a limit of {limit}; free tensors or raise the limit, then call the step again"
+        "out of memory: needed {need} bytes with {live} bytes live and {}; free tensors or raise the limit, then call the step again",
+        limit_text(.limit)
     )]
-    OutOfMemory { need: usize, live: usize, limit: usize },
+    OutOfMemory { need: usize, live: usize, limit: Option<usize> },
     /// A kernel or dispatch could not be compiled.
     #[error("compiling {kernel} failed: {log}")]
     Compile { kernel: String, log: String },
@@ -75,6 +76,13 @@ pub enum ErrorKind {
     /// An invariant of the library did not hold; please report it.
     #[error("bug in {pass}: {detail}; please report it with the output of STEPGRAPH_DUMP")]
     Bug { pass: String, detail: String },
+}
+
+fn limit_text(limit: &Option<usize>) -> String {
+    match limit {
+        Some(bytes) => format!("a limit of {bytes}"),
+        None => "no more to be had from the system".to_string(),
+    }
 }
 
 impl Error {

@@ -35,9 +35,10 @@ pub struct Report {
     pub compile_time: Duration,
     /// Recorded paths (one, if every call did the same).
     pub paths: usize,
-    /// Of the last call: events, segments, launches, kernels, `Var`s written in place, arena bytes, bytes that the
+    /// Of the last call: tensor ops (gradients included), events (`Var` reads and writes too), segments, launches, kernels, `Var`s written in place, arena bytes, bytes that the
     /// kernels read and wrote.
     pub ops: u32,
+    pub events: u32,
     pub segments: u32,
     pub launches_per_call: u32,
     pub kernels: u32,
@@ -74,6 +75,7 @@ impl Report {
             compile_time: t.compile_time,
             paths: s.tree.len(),
             ops: last.ops,
+            events: last.events,
             segments: last.segments,
             launches_per_call: last.launches,
             kernels: last.kernels,
@@ -103,8 +105,9 @@ impl std::fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "a call       {} events -> {} kernels in {} launch{} ({} segment{})",
+            "a call       {} ops ({} events) -> {} kernels in {} launch{} ({} segment{})",
             self.ops,
+            self.events,
             self.kernels,
             self.launches_per_call,
             if self.launches_per_call == 1 { "" } else { "es" },

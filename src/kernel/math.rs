@@ -2,8 +2,9 @@
 //!
 //! Every backend runs these same instructions, so transcendentals have the same bits everywhere. Each
 //! is right at ±0, ±inf and NaN, takes and gives denormals, overflows where the true value does,
-//! and is within the number of units in the last place stated at it, found over all 2^32 arguments
-//! (`examples/math_ulp.rs`; `tests/math_accuracy.rs` samples them).
+//! and is within the number of units in the last place stated at it. `examples/math_ulp.rs` measures that: exp
+//! and sin were walked over all 2^32 arguments (0.892 and 2.021), the others over every 61st or 255th;
+//! `tests/math_accuracy.rs` samples two million and all edges.
 
 use crate::kernel::build::Builder;
 use crate::kernel::ir::Val;

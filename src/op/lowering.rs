@@ -45,6 +45,9 @@ pub trait Lowering {
     /// i64 value `index` (clamped to the axis and flagged). `map.axes[axis]` is ignored; `map.linear` is `None`
     /// and `map.guards` empty.
     fn gather(&mut self, i: usize, map: &IndexMap, axis: usize, index: kernel::Val) -> Result<kernel::Val>;
+    /// The i64 operand `i`, which is materialised, at `map`: an index into an axis of length `len`, flagged if it is
+    /// out of range (but not clamped).
+    fn checked_index(&mut self, i: usize, map: &IndexMap, len: usize) -> Result<kernel::Val>;
     /// A host scalar: a parameter of the launch, or a constant.
     fn scalar(&mut self, s: Scalar) -> kernel::Val;
     /// Combines `value`, the operand at the current point, over the kernel's reduced axes.

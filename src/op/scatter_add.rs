@@ -7,7 +7,7 @@ use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use crate::kernel;
 use crate::kernel::library::{self, Library};
 use crate::op::gather::{check_index, named};
-use crate::op::lowering::not_affine;
+use crate::op::lowering::{Expr, not_affine};
 use crate::op::{Class, Grad, IndexMap, Lowering, Op, Rules, Val, host};
 
 /// [`Op::ScatterAdd`].
@@ -99,8 +99,29 @@ impl Rules for ScatterAdd {
         Class::Library
     }
 
-    fn lower(&self, _: &mut dyn Lowering, _: Type, _: &IndexMap) -> Result<kernel::Val> {
-        Err(not_affine(self.name(), "it is a library call"))
+    /// Only where one element at most is added to each of the result's, so that there is no order to keep.
+    fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<kernel::Val> {
+        let (axis, domain, types) = (self.axis as usize, cx.domain(), cx.operand_types());
+        let index = types.first().ok_or_else(|| Error::bug("scatter_add", "no operands"))?.shape;
+        if index[axis] != 1 || result.shape.numel() == 0 || !map.guards.is_empty() {
+            return Err(not_affine(self.name(), "it is a library call"));
+        }
+        let map = map.by_axes(&domain)?;
+        let mut from = map.clone();
+        from.shape = index;
+        from.axes[axis] = Expr::default();
+        let named = cx.checked_index(0, &from, self.len)?;
+        let added = cx.operand(1, &from)?;
+        let here = cx.coordinate(&map.axes[axis]);
+        let b = cx.builder();
+        let (first, last) = (b.i64(0), b.i64(self.len as i64 - 1));
+        let named = b.lmax(named, first);
+        let named = b.lmin(named, last);
+        let hit = b.leq(here, named);
+        // As the library call does: added to zero, which makes +0 of -0.
+        let zero = b.f32(0.0);
+        let sum = b.add(zero, added);
+        Ok(b.select(hit, sum, zero))
     }
 
     fn library(&self, operands: &[Layout], _: &Layout) -> Option<Library> {

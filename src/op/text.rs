@@ -63,7 +63,7 @@ fn scalar(s: Scalar, usual: DType) -> String {
     }
 }
 
-/// The op that `text` names: the inverse of [`print`].
+/// The op that `text` names: the inverse of [`print()`].
 pub fn parse(text: &str) -> Result<Op> {
     let text = text.trim();
     let (name, list) = match text.split_once('(') {

@@ -27,7 +27,7 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use crate::base::{Error, Loc, Result};
-use crate::ir::{Graph, NodeId};
+use crate::ir::{Graph, NodeId, NodeOp};
 use crate::plan::check::{Checked, check};
 pub use fuse::Fusion;
 
@@ -54,7 +54,9 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Decision {
     pub pass: &'static str,
-    /// The user's lines it concerns.
+    /// Names of the ops it concerns.
+    pub ops: SmallVec<[&'static str; 2]>,
+    /// The user's lines they come from.
     pub locs: SmallVec<[Loc; 2]>,
     pub reason: Cow<'static, str>,
 }
@@ -63,20 +65,24 @@ impl Decision {
     /// A decision about some nodes of a graph.
     pub fn new(pass: &'static str, graph: &Graph, nodes: &[NodeId], reason: impl Into<Cow<'static, str>>) -> Decision {
         let mut locs: SmallVec<[Loc; 2]> = SmallVec::new();
+        let mut ops = SmallVec::new();
         for &n in nodes {
+            if let NodeOp::Op(op) = graph.node(n).op {
+                ops.push(op.rules().name());
+            }
             let loc = graph.node(n).loc;
             if !locs.contains(&loc) {
                 locs.push(loc);
             }
         }
-        Decision { pass, locs, reason: reason.into() }
+        Decision { pass, ops, locs, reason: reason.into() }
     }
 }
 
-/// `fuse: fused (mlp.rs:41, mlp.rs:42)`.
+/// `fuse: add, relu: fused (mlp.rs:41, mlp.rs:42)`.
 impl std::fmt::Display for Decision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} (", self.pass, self.reason)?;
+        write!(f, "{}: {}: {} (", self.pass, self.ops.join(", "), self.reason)?;
         for (i, l) in self.locs.iter().enumerate() {
             write!(f, "{}{l}", if i > 0 { ", " } else { "" })?;
         }

@@ -85,8 +85,10 @@ fn rewrite(
             return Some((Instead::Node(first), "a view that changes nothing"));
         }
         match (op, op_at(graph, first)) {
-            (Op::Reshape { .. }, Some((Op::Reshape { .. }, inner))) => {
-                return Some((Instead::Op(*op, inner.into()), "a reshape of a reshape"));
+            (Op::Reshape { .. }, Some((Op::Reshape { .. }, _))) => {
+                if let Some(node) = reshaped_from(graph, first, ty) {
+                    return Some((Instead::Node(node), "reshaped back"));
+                }
             }
             (_, Some((Op::Full { value, .. }, _))) => {
                 let full = Op::Full { shape: ty.shape, value: *value };
@@ -151,6 +153,19 @@ fn rewrite(
         }
         _ => None,
     }
+}
+
+/// The value of type `ty` that `v` is a reshape of, by way of others. (Reshapes are not merged otherwise: a copy of one
+/// may serve all that view it.)
+fn reshaped_from(graph: &Graph, v: NodeId, ty: crate::base::Type) -> Option<NodeId> {
+    let mut at = v;
+    while let Some((Op::Reshape { .. }, operands)) = op_at(graph, at) {
+        at = *operands.first()?;
+        if graph.node(at).ty == ty {
+            return Some(at);
+        }
+    }
+    None
 }
 
 /// The value of a pointwise op of which everything is a fixed number, by its own reference, whose bits

@@ -7,12 +7,12 @@ use crate::base::{Layout, Result};
 use crate::ir::rewrite::Rewriter;
 use crate::ir::{Graph, NodeId, NodeOp};
 use crate::op::{Class, Op};
-use crate::pass::fuse::reads::{Role, class_of, view};
+use crate::pass::fuse::reads::{Role, class_of, is_library, view};
 use crate::pass::{Decision, Options};
 
 /// Adds the copies.
 pub fn stage(graph: &Graph, _: &Options, notes: &mut Vec<Decision>) -> Result<Graph> {
-    if graph.ids().all(|v| class_of(graph, v) != Some(Class::Library)) {
+    if graph.ids().all(|v| !is_library(graph, v)) {
         return Ok(graph.clone());
     }
     let role = |v| match class_of(graph, v) {
@@ -24,7 +24,7 @@ pub fn stage(graph: &Graph, _: &Options, notes: &mut Vec<Decision>) -> Result<Gr
     let mut out = Rewriter::new(graph);
     for v in graph.ids() {
         let node = graph.node(v);
-        let (NodeOp::Op(op), Some(Class::Library)) = (node.op, class_of(graph, v)) else {
+        let (NodeOp::Op(op), true) = (node.op, is_library(graph, v)) else {
             out.copy(v)?;
             continue;
         };

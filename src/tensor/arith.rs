@@ -86,9 +86,9 @@ unary_methods! {
     exp = math::EXP;
     /// Natural logarithm; -inf at 0, NaN below; at most 2 ulp.
     log = math::LOG;
-    /// Sine of radians, for all finite values; at most 2 ulp.
+    /// Sine of radians, for all finite values; at most 2.1 ulp.
     sin = math::SIN;
-    /// Cosine of radians, for all finite values; at most 2 ulp.
+    /// Cosine of radians, for all finite values; at most 2.1 ulp.
     cos = math::COS;
     /// Hyperbolic tangent; at most 2 ulp.
     tanh = math::TANH;

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use crate::base::{Error, ErrorKind, Loc, Result, scalar};
 use crate::op::Op;
 use crate::tensor::{Device, Origin, Ready, Rng, Tensor, Var, eager, recorder};
-use crate::trace::segment::{SegmentPlan, launch_plan};
+use crate::trace::launch::{Scratch, launch_plan};
+use crate::trace::segment::SegmentPlan;
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, Kind, ValId};
 
@@ -159,7 +160,7 @@ impl Session {
             draws: b.draws.clone(),
             positions,
             outputs: Vec::new(),
-            ready: Vec::new(),
+            scratch: Scratch::default(),
             replays: 0,
             copies: 0,
         })
@@ -251,7 +252,7 @@ pub struct Frozen {
     draws: Vec<(u32, Rng)>,
     positions: Vec<usize>,
     outputs: Vec<Tensor>,
-    ready: Vec<Ready>,
+    scratch: Scratch,
     replays: u64,
     copies: u64,
 }
@@ -294,22 +295,22 @@ impl Frozen {
         };
         let sources: SmallVec<[&Tensor; 32]> = values.iter().collect();
         let vars: SmallVec<[&Var; 16]> = self.plan.writes.iter().map(|w| &self.vars[w.0 as usize]).collect();
-        let mut ready = std::mem::take(&mut self.ready);
-        let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut ready)?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut scratch)?;
         if outcome.index_flag {
-            return Err(ErrorKind::Index { op: "frozen step".into(), len: 0 }.into());
+            return Err(self.plan.out_of_range());
         }
         for &p in &self.positions {
-            if let Some(ready) = ready.get(p) {
+            if let Some(ready) = scratch.ready.get(p) {
                 let ty = self.plan.targets[p].ty;
                 self.outputs.push(Tensor::ready(ty, self.device.clone(), ready.clone(), Origin::Step, Loc::NONE));
             }
         }
         if let Some(expected) = expected {
-            self.compare(&expected, &ready)?;
+            self.compare(&expected, &scratch.ready)?;
         }
-        ready.clear();
-        self.ready = ready;
+        scratch.ready.clear();
+        self.scratch = scratch;
         self.replays += 1;
         Ok(&self.outputs)
     }

@@ -10,14 +10,16 @@
 //! - *diverge* (`catch_up.rs`): the values promised so far are produced by eager runs of the pending
 //!   events; recording goes on as a new branch.
 //! - *storm* (`storm.rs`): when paths do not repeat, calls run plain eager for a while.
-//! - *segments* (`segment.rs`): at a host read and at the closure's end the pending events are compiled
+//! - *segments* (`segment.rs`, `build.rs`, `launch.rs`): at a host read and at the closure's end the pending events are compiled
 //!   (once) and launched. What is alive then must be an output of the plan.
 //!
 //! Guarantees: the closure's host code runs at every call; effects on `Var`s happen exactly once;
 //! values are those of plain eager execution, bit for bit.
 
+mod build;
 mod catch_up;
 pub(crate) mod freeze;
+mod launch;
 mod record;
 pub(crate) mod segment;
 pub(crate) mod session;

@@ -229,7 +229,8 @@ impl Session {
 
     /// The closure has ended: what it wrote is committed.
     pub fn close_record(&mut self) -> Result<()> {
-        self.last.ops = self.ordinal();
+        self.last.events = self.ordinal();
+        self.last.ops = (0..self.ordinal()).filter(|&o| self.event(o).kind == Kind::Op).count() as u32;
         self.push_end();
         self.cursor += 1;
         self.last.segments += 1;

@@ -1,18 +1,12 @@
 //! Segments: the events between two host reads, compiled once per set of survivors, launched.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
-
-use crate::backend::{Buffer, Executable, InputBinding, Launch, LaunchResult};
-use crate::base::{Error, ErrorKind, Layout, Result};
-use crate::ir::{Graph, InputKind, NodeId};
-use crate::pass;
-use crate::plan::{OutputStorage, PlanOutput};
-use crate::tensor::{Ready, Tensor, var};
+use crate::backend::Executable;
+use crate::base::{Error, Layout, Result};
+use crate::plan::PlanOutput;
 use crate::trace::session::Session;
 use crate::trace::tree::{Def, Kind, ValId};
 
@@ -39,8 +33,17 @@ pub(crate) struct SegmentPlan {
     pub params: usize,
     pub compile_time: Duration,
     pub compiled: Option<Explained>,
+    /// What is told when it found an index out of range.
+    pub index_error: Option<Error>,
     /// The call that last launched it.
     pub used: AtomicU64,
+}
+
+impl SegmentPlan {
+    /// The error of a launch that found an index out of range.
+    pub fn out_of_range(&self) -> Error {
+        self.index_error.clone().unwrap_or_else(|| Error::bug("trace", "an index flag without an op that indexes"))
+    }
 }
 
 /// What is kept of a compilation for reports.
@@ -77,7 +80,8 @@ impl Session {
     pub fn launch_segment(&mut self, last: bool) -> Result<()> {
         let (path, at) = (self.path, self.cursor);
         let end = self.ordinal();
-        let mut survivors = self.survivors(end);
+        let mut survivors = std::mem::take(&mut self.survivors);
+        self.find_survivors(end, &mut survivors);
         if !last {
             survivors.extend(self.escapes(path, at, end));
             survivors.sort_unstable();
@@ -97,6 +101,7 @@ impl Session {
                 }
             }
         }
+        self.survivors = survivors;
         result
     }
 
@@ -113,8 +118,8 @@ impl Session {
     }
 
     /// Values of the segment that somebody outside the trace holds.
-    fn survivors(&self, end: u32) -> Vec<ValId> {
-        let mut out = Vec::new();
+    fn find_survivors(&self, end: u32, out: &mut Vec<ValId>) {
+        out.clear();
         let mut ordinal = self.seg_base;
         while ordinal < end {
             let (path, at) = self.locate(ordinal);
@@ -141,7 +146,6 @@ impl Session {
         // A gradient may also be held itself.
         out.sort_unstable();
         out.dedup();
-        out
     }
 
     /// Values made before `end` in this segment that later events of known continuations use.
@@ -281,157 +285,6 @@ impl Session {
         extra.map(|x| x.plans.iter().flat_map(|p| p.outputs.iter().copied()).collect()).unwrap_or_default()
     }
 
-    fn build(
-        &mut self,
-        path: u32,
-        at: usize,
-        end: u32,
-        outputs: Vec<ValId>,
-        last: bool,
-        begun: Instant,
-    ) -> Result<SegmentPlan> {
-        let dirty: Vec<(u32, ValId)> = self
-            .vars
-            .iter()
-            .enumerate()
-            .filter(|(_, b)| b.dirty)
-            .filter_map(|(slot, b)| Some((slot as u32, b.written?)))
-            .collect();
-        let mut b = Builder {
-            session: self,
-            graph: Graph::new(format!("path{path}_{at}")),
-            nodes: FxHashMap::default(),
-            inputs: Vec::new(),
-        };
-        for dtype in b.session.param_dtypes() {
-            b.graph.param(dtype);
-        }
-        for ordinal in b.session.seg_base..end {
-            let e = b.session.event(ordinal);
-            if e.kind != Kind::Op {
-                continue;
-            }
-            let mut operands: SmallVec<[NodeId; 3]> = SmallVec::new();
-            for i in 0..b.session.event(ordinal).operands.len() {
-                let v = b.session.event(ordinal).operands[i];
-                operands.push(b.resolve(v)?);
-            }
-            let e = b.session.event(ordinal);
-            let node = b.graph.op(e.op, &operands, e.loc)?;
-            b.nodes.insert(e.out, node);
-        }
-        for &v in &outputs {
-            let node = b.resolve(v)?;
-            b.graph.output(node);
-        }
-        let mut writes = Vec::new();
-        let written: Vec<ValId> = dirty.iter().map(|d| d.1).collect();
-        for &(slot, v) in &dirty {
-            let node = b.resolve(v)?;
-            let position = b.graph.outputs().len() as u32;
-            writes.push((slot, position));
-            b.graph.output(node);
-        }
-        let slots: FxHashMap<u32, u32> =
-            writes.iter().enumerate().map(|(k, w): (usize, &(u32, u32))| (w.0, k as u32)).collect();
-        let mut donors = vec![None; writes.len()];
-        // Only a call's last segment may overwrite a `Var`'s buffer in place.
-        for i in 0..b.inputs.len() {
-            if let Def::Snapshot { var, .. } = b.session.def(b.inputs[i].value) {
-                let write = slots.get(&var).copied().filter(|_| last);
-                let written_by = write.map(|k| writes[k as usize].1);
-                b.graph.set_input_kind(i, InputKind::Var { written_by })?;
-                b.inputs[i].donor = write;
-                if let Some(k) = write {
-                    donors[k as usize] = Some(i as u32);
-                }
-            }
-        }
-        let (graph, inputs) = (b.graph, b.inputs);
-        let params = self.params.len();
-        let nothing = graph.outputs().is_empty();
-        let Some(device) = self.device.clone().filter(|_| !nothing) else {
-            let compile_time = begun.elapsed();
-            let (targets, layouts, executable, compiled) = (Vec::new(), Vec::new(), None, None);
-            return Ok(SegmentPlan {
-                outputs,
-                writes,
-                written,
-                donors,
-                inputs: Vec::new(),
-                targets,
-                layouts,
-                executable,
-                params,
-                compile_time,
-                compiled,
-                used: AtomicU64::new(0),
-            });
-        };
-        let compiled = pass::compile(&graph, &self.options)?;
-        let targets = compiled.plan.plan().outputs.clone();
-        let dump = crate::base::config::config().dump.clone();
-        let texts = dump.as_ref().map(|_| [graph.to_string(), fused_text(&compiled), compiled.plan.plan().to_string()]);
-        let explained = explain(&graph, &compiled);
-        let executable = device.backend().compile(compiled.plan)?;
-        if let (Some(dir), Some([before, after, plan])) = (dump, texts) {
-            let parts =
-                [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
-            write_dump(&dir, &format!("step{}_{}", self.stamp, graph.name), &parts)?;
-        }
-        Ok(SegmentPlan {
-            outputs,
-            writes,
-            written,
-            donors,
-            inputs,
-            layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
-            targets,
-            executable: Some(executable),
-            params,
-            compile_time: begun.elapsed(),
-            compiled: Some(explained),
-            used: AtomicU64::new(0),
-        })
-    }
-
-    /// Runs a plan on this call's values; commits the `Var` writes.
-    fn launch(&mut self, plan: &SegmentPlan) -> Result<()> {
-        if plan.executable.is_none() {
-            return Ok(());
-        }
-        let mut ready = std::mem::take(&mut self.ready);
-        let mut sources: SmallVec<[&Tensor; 32]> = SmallVec::new();
-        for i in &plan.inputs {
-            sources.push(match i.source {
-                Source::Held(k) => &self.held[k as usize],
-                Source::Event(e) => self.event(e).template.as_ref().ok_or_else(no_template)?,
-            });
-        }
-        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2, &mut ready);
-        drop(sources);
-        self.set_outputs(plan, &mut ready)?;
-        self.ready = ready;
-        let outcome = outcome?;
-        self.last.launches += 1;
-        self.stats.launches += 1;
-        self.last.kernels += plan.executable.as_ref().map_or(0, |e| e.kernels()) as u32;
-        self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
-        self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
-        self.last.in_place += outcome.in_place;
-        if outcome.index_flag {
-            return Err(self.index_flag_error());
-        }
-        Ok(())
-    }
-
-    fn set_outputs(&self, plan: &SegmentPlan, ready: &mut Vec<Ready>) -> Result<()> {
-        for (&v, ready) in plan.outputs.iter().zip(ready.drain(..)) {
-            let _ = self.handle(v)?.0.state.set(Ok(ready));
-        }
-        Ok(())
-    }
-
     /// Keeps paths and plans within their bound: the ones not used for the longest time go, their memory with them.
     pub fn evict(&mut self) {
         let bound = self.plan_cache;
@@ -459,186 +312,14 @@ impl Session {
             self.stats.evicted += 1;
         }
     }
-
-    fn vars_of<'a>(&'a self, plan: &'a SegmentPlan) -> SmallVec<[&'a crate::tensor::Var; 16]> {
-        plan.writes.iter().map(|&(slot, _)| &self.vars[slot as usize].var).collect()
-    }
-
-    /// Which op's index was out of range is not known after the launch: the first that may raise it is named.
-    fn index_flag_error(&self) -> Error {
-        for ordinal in self.seg_base..self.ordinal() {
-            let e = self.event(ordinal);
-            if e.kind == Kind::Op && matches!(e.op, crate::op::Op::Gather { .. } | crate::op::Op::ScatterAdd { .. }) {
-                let operands: Vec<&Tensor> = e.operands.iter().filter_map(|&v| self.handle(v).ok()).collect();
-                return crate::tensor::eager::index_error(&e.op, &operands).at(e.loc);
-            }
-        }
-        ErrorKind::Index { op: "gather".into(), len: 0 }.into()
-    }
 }
 
 fn plans_of(e: &crate::trace::tree::Event) -> usize {
     e.extra.as_ref().map_or(0, |x| x.plans.len())
 }
 
-fn no_template() -> Error {
-    Error::bug("trace", "an input of a segment has no handle")
-}
-
-/// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `outputs` gets one
-/// value per value the plan makes ready.
-///
-/// `own_handles`: how many handles of a `Var`'s old value belong to the `Var` and the launcher. With no more
-/// than those, and no other holder of the buffer, the plan may overwrite it.
-pub(crate) fn launch_plan(
-    plan: &SegmentPlan,
-    sources: &[&Tensor],
-    vars: &[&crate::tensor::Var],
-    params: &[u64],
-    own_handles: usize,
-    outputs: &mut Vec<Ready>,
-) -> Result<LaunchResult> {
-    let Some(executable) = &plan.executable else {
-        return Ok(LaunchResult::default());
-    };
-    // Locks are taken in id order, whoever launches; nearly always that is the order of the writes.
-    let mut guards: SmallVec<[Option<_>; 16]> = SmallVec::new();
-    if vars.is_sorted_by_key(|v| v.id()) {
-        guards.extend(vars.iter().map(|v| Some(v.lock())));
-    } else {
-        let mut order: SmallVec<[usize; 16]> = (0..vars.len()).collect();
-        order.sort_by_key(|&i| vars[i].id());
-        guards.extend(vars.iter().map(|_| None));
-        for i in order {
-            guards[i] = Some(vars[i].lock());
-        }
-    }
-    let mut bindings: SmallVec<[InputBinding<'_>; 32]> = SmallVec::new();
-    for (t, i) in sources.iter().zip(&plan.inputs) {
-        let ready = t.ready_state()?;
-        let exclusive = i.donor.is_some_and(|write| {
-            let held_by_var = guards[write as usize].as_ref().is_some_and(|g| g.same(t));
-            // The plan writes from the buffer's start on.
-            let whole = ready.layout.offset == 0;
-            whole && held_by_var && Arc::strong_count(&t.0) == own_handles && Arc::strong_count(&ready.buffer) == 1
-        });
-        bindings.push(InputBinding { buffer: &ready.buffer, layout: &ready.layout, dtype: t.dtype(), exclusive });
-    }
-    // The counts were read without ordering; whoever dropped the other handles did so before.
-    fence(Ordering::Acquire);
-    let mut buffers: Vec<Option<Buffer>> = Vec::with_capacity(plan.targets.len());
-    let result = executable.launch(&mut Launch { inputs: &bindings, params, outputs: &mut buffers })?;
-    let ready = |k: usize| -> Result<Ready> {
-        let target = &plan.targets[k];
-        let buffer = match target.storage {
-            OutputStorage::Own { .. } => buffers.get(k).cloned().flatten(),
-            OutputStorage::Input(i) => bindings.get(i as usize).map(|b| b.buffer.clone()),
-            OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
-        };
-        let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
-        let mut layout = plan.layouts[k].clone();
-        if let OutputStorage::Input(i) = target.storage
-            && bindings[i as usize].layout.offset != 0
-        {
-            // The plan knows its inputs from their first element on.
-            let offset = layout.offset + bindings[i as usize].layout.offset;
-            layout = Layout { offset, ..*layout }.into();
-        }
-        Ok(Ready { buffer, layout })
-    };
-    for k in 0..plan.outputs.len() {
-        outputs.push(ready(k)?);
-    }
-    let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
-    if !result.index_flag {
-        for (k, &(_, position)) in plan.writes.iter().enumerate() {
-            // Written in place, and nobody else can see the handle: it stands for the new value now.
-            let own = plan.donors[k].and_then(|i| bindings.get(i as usize)).filter(|b| b.exclusive);
-            let written = buffers.get(position as usize).and_then(|b| b.as_ref());
-            if own.zip(written).is_some_and(|(b, w)| Arc::ptr_eq(b.buffer, w)) {
-                continue;
-            }
-            let value = ready(position as usize)?;
-            if let Some(guard) = &mut guards[k] {
-                let new = var::leaf_of(vars[k], value, guard.0.made);
-                old.push(std::mem::replace(&mut **guard, new));
-            }
-        }
-    }
-    drop(guards);
-    Ok(result)
-}
-
-/// Builds the graph of a segment.
-struct Builder<'a> {
-    session: &'a Session,
-    graph: Graph,
-    nodes: FxHashMap<ValId, NodeId>,
-    inputs: Vec<PlanInput>,
-}
-
-impl Builder<'_> {
-    /// The node of a value; one from before the segment becomes an input.
-    fn resolve(&mut self, v: ValId) -> Result<NodeId> {
-        if let Some(&n) = self.nodes.get(&v) {
-            return Ok(n);
-        }
-        let def = self.session.def(v);
-        let source = match def {
-            Def::External { held, .. } | Def::Snapshot { held, .. } => Source::Held(held),
-            Def::Leaf { of, event, .. } if event >= self.session.seg_base => {
-                let node = self.resolve(of)?;
-                self.nodes.insert(v, node);
-                return Ok(node);
-            }
-            Def::Made { event } | Def::Leaf { event, .. } => Source::Event(event),
-        };
-        let t = self.session.handle(v)?;
-        let layout = t.ready_state()?.layout.from_start();
-        let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
-        self.inputs.push(PlanInput { value: v, source, layout, donor: None });
-        self.nodes.insert(v, node);
-        Ok(node)
-    }
-}
-
 /// Whether ascending `a` is contained in ascending `b`.
 fn is_subset(a: &[ValId], b: &[ValId]) -> bool {
     let mut rest = b.iter();
     a.iter().all(|x| rest.any(|y| y == x))
-}
-
-/// The graph after the passes, then every decision.
-fn fused_text(compiled: &pass::Compiled) -> String {
-    let mut out = compiled.graph.to_string();
-    for note in &compiled.notes {
-        out.push_str(&format!("; {note}\n"));
-    }
-    out
-}
-
-/// What is told of a compilation; also streamed, as it happens, to the log.
-fn explain(graph: &Graph, compiled: &pass::Compiled) -> Explained {
-    let plan = compiled.plan.plan();
-    let notes: Vec<String> = compiled.notes.iter().map(|n| n.to_string()).collect();
-    for n in &notes {
-        tracing::debug!(target: "stepgraph::pass", "{n}");
-    }
-    let lines = |step: &crate::plan::Step| {
-        let lines: Vec<String> = step.locs.iter().map(|l| l.to_string()).collect();
-        format!("{} ({})", step.label, lines.join(", "))
-    };
-    let bytes = plan.steps.iter().flat_map(|s| &s.args).map(|&slot| plan.slots[slot as usize].bytes as u64).sum();
-    Explained { ops: graph.len() - graph.inputs().len(), steps: plan.steps.iter().map(lines).collect(), notes, bytes }
-}
-
-fn write_dump(dir: &std::path::Path, name: &str, parts: &[(&str, String)]) -> Result<()> {
-    for (ending, text) in parts {
-        let path = dir.join(format!("{name}.{ending}"));
-        let io =
-            |e: std::io::Error| Error::new(ErrorKind::Io { path: path.display().to_string(), detail: e.to_string() });
-        std::fs::create_dir_all(dir).map_err(io)?;
-        std::fs::write(&path, text).map_err(io)?;
-    }
-    Ok(())
 }

@@ -16,8 +16,9 @@ use crate::op::Op;
 use crate::pass;
 use crate::tensor::recorder::Recorder;
 use crate::tensor::tape::{GradTable, Gradients, next_order};
-use crate::tensor::{At, Device, Ready, Rng, Tensor, Var, eager};
+use crate::tensor::{At, Device, Rng, Tensor, Var, eager};
 use crate::trace::freeze::CallRecord;
+use crate::trace::launch::Scratch;
 use crate::trace::stats::{Last, Stats};
 use crate::trace::storm::Storm;
 use crate::trace::tree::{Def, Event, PathId, Tree, ValId};
@@ -86,8 +87,9 @@ pub(crate) struct Session {
     pub last: Last,
     /// The last two calls, for `freeze`.
     pub records: [Option<Box<CallRecord>>; 2],
-    /// Kept from launch to launch for its memory.
-    pub ready: Vec<Ready>,
+    pub scratch: Scratch,
+    /// Kept from segment to segment for its memory.
+    pub survivors: Vec<ValId>,
     /// Eager mode: ops from this number on are the call's.
     pub since: u64,
     /// Compiled segments launched by this call.
@@ -125,7 +127,8 @@ impl Session {
             flagged: None,
             last: Last::default(),
             records: [None, None],
-            ready: Vec::new(),
+            scratch: Scratch::default(),
+            survivors: Vec::new(),
             since: 0,
             launched: Vec::new(),
         }
@@ -159,7 +162,8 @@ impl Session {
                     tracing::info!(target: "stepgraph::trace", "a path was met again: tracing goes on");
                 }
                 self.records = [None, None];
-                return Ok(());
+                // An index out of range is told at the step's end, as when it is traced.
+                return self.device.as_ref().map_or(Ok(()), |d| d.take_flag());
             }
         };
         self.settle_gradients();

@@ -370,7 +370,7 @@ impl Session {
             self.push_end();
         }
         self.stats.replayed += 1;
-        self.last.ops = self.ordinal();
+        self.last.events = self.ordinal();
         let result = self.launch_segment(true);
         self.cursor += 1;
         result

@@ -36,6 +36,9 @@ pub(crate) struct Stats {
 /// Figures of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Last {
+    /// All that was recorded: ops, `Var` reads and writes, host reads, `backward`s.
+    pub events: u32,
+    /// Tensor ops alone, gradients included.
     pub ops: u32,
     pub segments: u32,
     pub launches: u32,

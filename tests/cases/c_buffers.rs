@@ -93,7 +93,7 @@ pub fn kept_output_overwritten(device: &Device) {
         let x = vector(&[v], device);
         step.run(|| x.sum(())).expect("a call")
     };
-    let equal = call(0.25).eq(&call(0.5)).and_then(|e| e.item::<bool>()).expect("a comparison");
+    let equal = call(0.25).eq(call(0.5)).and_then(|e| e.item::<bool>()).expect("a comparison");
     assert!(!equal);
     // The same for a result that is a view inside the step, and one that is an argument.
     let mut step = jit::Step::new();

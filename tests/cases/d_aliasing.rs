@@ -106,8 +106,8 @@ pub fn copy_then_mutate_source(device: &Device) {
 
 pub fn output_shares_storage_it_should_own(device: &Device) {
     // (a) The results go into a `Var` that is then updated in place: x stays.
-    let forms: [&dyn Fn(&Tensor) -> Result<Tensor>; 5] =
-        [&|x| x * 1.0, &|x| x + 0.0, &|x| x / 1.0, &|x| x.reshape([2]), &|x| x.to_dtype(DType::F32)];
+    type Form = fn(&Tensor) -> Result<Tensor>;
+    let forms: [Form; 5] = [|x| x * 1.0, |x| x + 0.0, |x| x / 1.0, |x| x.reshape([2]), |x| x.to_dtype(DType::F32)];
     for (i, form) in forms.iter().enumerate() {
         let x = vector(&[1.0, 2.0], device);
         let y = Var::state(&vector(&[0.0, 0.0], device)).expect("a Var");

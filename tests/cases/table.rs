@@ -49,8 +49,16 @@ const ENTRIES: [(u32, &str); 44] = [
 ];
 
 /// Scenarios of this target, by file.
-const FILES: [&[(&str, crate::harness::Scenario)]; 4] =
-    [crate::a_host_values::ALL, crate::b_random::ALL, crate::c_buffers::ALL, crate::d_aliasing::ALL];
+const FILES: [&[(&str, crate::harness::Scenario)]; 8] = [
+    crate::a_host_values::ALL,
+    crate::b_random::ALL,
+    crate::c_buffers::ALL,
+    crate::d_aliasing::ALL,
+    crate::e_numerics::ALL,
+    crate::f_scale::ALL,
+    crate::g_concurrency::ALL,
+    crate::h_training_loops::ALL,
+];
 
 /// The test of an entry: its name with every other character as `_`.
 fn test_of(entry: &str) -> String {

@@ -23,9 +23,9 @@ pub fn arguments_become_aliases(device: &Device) {
         },
         |_| vec![],
     );
-    for k in 0..7 {
+    for (k, same) in same.into_iter().enumerate() {
         let a = k as f32;
-        assert_eq!(log.f32(k, 0)[0], 3.0 * a + if same[k] { a } else { 10.0 });
+        assert_eq!(log.f32(k, 0)[0], 3.0 * a + if same { a } else { 10.0 });
     }
 }
 

@@ -16,7 +16,7 @@ fn failing_at(device: &Device, at: &[usize], outcome: Outcome) {
         device,
         // Which calls record depends on where the failures are; the values must not.
         &Expect::steady(9).launches(&[0, 0, 0, 0, 0, 1, 0, 0, 1]).any_compiles().ends(at, outcome),
-        || Ok(Var::new(&scalar(0.0, device))?),
+        || Var::new(&scalar(0.0, device)),
         |_, _| Ok(()),
         |w, k, seen| {
             w.set(&(w.get() + 1.0)?)?;

@@ -10,7 +10,7 @@ pub fn a_host_scalar_of_the_forward_pass(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(6),
-        || Ok(Var::new(&vector(&[1.0, 2.0], device))?),
+        || Var::new(&vector(&[1.0, 2.0], device)),
         |_, _| Ok(()),
         |w, k, seen| {
             let scale = 0.5 + k as f64;
@@ -40,7 +40,7 @@ pub fn scalars_that_were_equal_by_chance(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(6),
-        || Ok(Var::new(&vector(&[3.0], device))?),
+        || Var::new(&vector(&[3.0], device)),
         |_, _| Ok(()),
         |w, k, seen| {
             let (a, b) = pairs[k];
@@ -59,7 +59,7 @@ pub fn other_parameters_of_the_forward_pass(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(6),
-        || Ok(Var::new(&filled(&[8], 1, device))?),
+        || Var::new(&filled(&[8], 1, device)),
         |_, _| Ok(()),
         |w, k, seen| {
             let part = w.get().slice(0, k, 2)?;
@@ -129,7 +129,7 @@ pub fn gradients_are_constants(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(6),
-        || Ok(Var::new(&vector(&[2.0, -1.0], device))?),
+        || Var::new(&vector(&[2.0, -1.0], device)),
         |_, _| Ok(()),
         |w, _, seen| {
             let v = w.get();
@@ -173,7 +173,7 @@ pub fn a_branch_in_the_forward_pass(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(8).launches(&[0, 1, 0, 1, 1, 1, 1, 1]).compiles(2),
-        || Ok(Var::new(&vector(&[1.0, 2.0], device))?),
+        || Var::new(&vector(&[1.0, 2.0], device)),
         |_, _| Ok(()),
         |w, k, seen| {
             let v = w.get();

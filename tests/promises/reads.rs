@@ -190,7 +190,7 @@ pub fn a_var_read_again_after_a_divergence(device: &Device) {
     compare(
         device,
         &Expect::steady(8).launches(&[0; 8]).any_compiles(),
-        || Ok(Var::new(&vector(&[1.0, 2.0], device))?),
+        || Var::new(&vector(&[1.0, 2.0], device)),
         |_, _| Ok(()),
         |w, k, seen| {
             w.set(&(w.get() + 1.0)?)?;
@@ -259,7 +259,7 @@ pub fn a_written_var_is_read(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(6).segments(2),
-        || Ok(Var::new(&scalar(1.0, device))?),
+        || Var::new(&scalar(1.0, device)),
         |_, _| Ok(()),
         |w, _, seen| {
             w.set(&(w.get() * 2.0)?)?;

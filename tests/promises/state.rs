@@ -216,7 +216,7 @@ pub fn get_after_set_is_a_new_leaf(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(6),
-        || Ok(Var::new(&vector(&[3.0], device))?),
+        || Var::new(&vector(&[3.0], device)),
         |w, _| w.set(&vector(&[3.0], device)),
         |w, _, seen| {
             let before = w.get();
@@ -326,7 +326,7 @@ pub fn a_var_transposed_by_the_step(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(8).launches(&[0, 0, 0, 0, 1, 1, 1, 1]).compiles(2),
-        || Ok(Var::new(&filled(&[3, 3], 4, device))?),
+        || Var::new(&filled(&[3, 3], 4, device)),
         |_, _| Ok(()),
         |w, _, seen| {
             let turned = w.get().t()?;

@@ -115,7 +115,7 @@ pub fn an_early_end_is_a_split(device: &Device) {
     let log = compare(
         device,
         &Expect::steady(9).launches(&[0, 1, 1, 1, 1, 1, 1, 1, 1]).compiles(3),
-        || Ok(Var::new(&vector(&[1.0, 2.0], device))?),
+        || Var::new(&vector(&[1.0, 2.0], device)),
         |_, _| Ok(()),
         |w, k, seen| {
             w.set(&(w.get() + 1.0)?)?;
@@ -139,7 +139,7 @@ pub fn a_later_end(device: &Device) {
     compare(
         device,
         &Expect::steady(8).launches(&[0, 1, 0, 1, 1, 1, 1, 1]).compiles(2),
-        || Ok(Var::new(&vector(&[1.0, 2.0], device))?),
+        || Var::new(&vector(&[1.0, 2.0], device)),
         |_, _| Ok(()),
         |w, k, seen| {
             let y = (w.get() * 2.0)?;

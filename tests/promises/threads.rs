@@ -37,7 +37,7 @@ pub fn two_threads_each_with_a_step(device: &Device) {
                     let report = step.report();
                     assert_eq!((report.recorded, report.replayed, report.paths), (1, 39, 1), "{report}");
                     // get, matmul, tanh, mul, sub, set: nobody else's ops.
-                    assert_eq!(report.ops, 6, "{report}");
+                    assert_eq!(report.events, 6, "{report}");
                 }
             });
         }
@@ -190,7 +190,7 @@ pub fn eager_work_during_a_recording(device: &Device) {
             .map(|y| assert_eq!(values(&y), [1.0, 2.0]))
             .expect("a call");
         }
-        events.push(step.report().ops);
+        events.push(step.report().events);
     }
     assert!(events.iter().all(|n| *n == 50), "{events:?}");
 }

@@ -47,7 +47,7 @@ pub fn program(seed: u64, device: &Device, other: &Device) -> Program {
     let mut r = Draws(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let r = &mut r;
     let lengths = [1, 2, 3, 5, 7, 13];
-    let mut length = |r: &mut Draws| match r.below(40) {
+    let length = |r: &mut Draws| match r.below(40) {
         0 => 0,
         1 => 131,
         2 | 3 => 33,

@@ -1,9 +1,7 @@
 //! Programs that failed once, shrunk; and programs for faults that were found on the way.
 
 use crate::check;
-use crate::program::{
-    Binary::*, Dim::*, Host::*, Line, Options, Program, Reduction::*, Stmt, Stmt::*, Type, Unary::*, When::*,
-};
+use crate::program::{Host::*, Line, Options, Program, Reduction::*, Stmt, Stmt::*, When::*};
 
 const OPTIONS: Options = Options { fuse: true, in_place: true, plan_cache: 64, device: 0 };
 

@@ -750,6 +750,8 @@ fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 /// i64 tensors take whole numbers, bool ones truth values; sometimes a float, which they refuse.
+// `a + h` and `h + a` are two operators.
+#[allow(clippy::if_same_then_else)]
 fn with_host(op: Binary, a: &Tensor, h: f32, left: bool) -> Result<Tensor> {
     if a.dtype() == DType::I64 && h.fract() != 0.25 {
         let h = h as i64;

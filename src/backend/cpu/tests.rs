@@ -2,9 +2,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::backend::{InputBinding, Launch, LaunchResult};
-use crate::base::ErrorKind;
 use crate::base::dtype::Element;
-use crate::base::{DType, Layout, Shape, Type};
+use crate::base::{DType, ErrorKind, Layout, Shape, Type};
 use crate::kernel::library::{self, Library, Operand, ScatterAdd};
 use crate::kernel::{Access, Builder, Dynamic, Kernel, Ty};
 use crate::plan::check::check;

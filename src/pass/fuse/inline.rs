@@ -1,21 +1,24 @@
 //! Computing a value where it is used instead of storing it.
 
-use crate::ir::NodeId;
+use smallvec::SmallVec;
+
+use crate::base::Type;
+use crate::ir::{Graph, NodeId};
 use crate::op::Class;
 use crate::pass::Decision;
 use crate::pass::fuse::merge::State;
 use crate::pass::fuse::reads::{Role, class_of, op_of, reads, view};
 
 /// Floating-point operations per element of a value that is cheap to compute again.
-const CHEAP: u64 = 2;
+pub const CHEAP: u64 = 2;
 
-/// Dissolves pointwise kernels into their users: those with one user, which computes no more points than the
-/// kernel did, and those so cheap that each user may compute them again without reading more than before.
-/// Returns whether there were any.
-pub fn inline(state: &mut State<'_>, notes: &mut Vec<Decision>) -> bool {
+/// Per value: the kernel nodes that read it; `None` where it must be in memory.
+pub type Users = Vec<Option<Vec<NodeId>>>;
+
+/// Who reads what.
+pub fn users(state: &State<'_>) -> Users {
     let graph = state.graph;
-    // Per value: the kernel nodes that read it; `None` where it must be in memory.
-    let mut users: Vec<Option<Vec<NodeId>>> = vec![Some(Vec::new()); graph.len()];
+    let mut users: Users = vec![Some(Vec::new()); graph.len()];
     for v in graph.ids() {
         if state.roles[v.index()] == Role::Library {
             for s in state.sources(v) {
@@ -35,6 +38,15 @@ pub fn inline(state: &mut State<'_>, notes: &mut Vec<Decision>) -> bool {
             users[base.index()] = None;
         }
     }
+    users
+}
+
+/// Dissolves pointwise kernels into their users: those with one user, which computes no more points than the
+/// kernel did, and those so cheap that each user may compute them again without reading more than before.
+/// Returns whether there were any.
+pub fn inline(state: &mut State<'_>, notes: &mut Vec<Decision>) -> bool {
+    let graph = state.graph;
+    let users = users(state);
     let mut any = false;
     for v in graph.ids() {
         if dissolve(state, v, &users) {
@@ -45,7 +57,7 @@ pub fn inline(state: &mut State<'_>, notes: &mut Vec<Decision>) -> bool {
     any
 }
 
-fn dissolve(state: &mut State<'_>, v: NodeId, users: &[Option<Vec<NodeId>>]) -> bool {
+fn dissolve(state: &mut State<'_>, v: NodeId, users: &Users) -> bool {
     let graph = state.graph;
     if state.roles[v.index()] != Role::Kernel || state.barred.contains(&v) {
         return false;
@@ -58,8 +70,6 @@ fn dissolve(state: &mut State<'_>, v: NodeId, users: &[Option<Vec<NodeId>>]) -> 
     }
     let n = graph.node(v);
     let points = n.ty.shape.numel().max(1);
-    let types: Vec<_> = n.operands.iter().map(|&o| graph.node(o).ty).collect();
-    let flops = op_of(graph, v).map_or(u64::MAX, |op| op.rules().flops(&types, n.ty)) / points as u64;
     let wide = |r: &NodeId| graph.node(*r).ty.bytes() > 64;
     let mut loaded: Vec<NodeId> = state.reads[v.index()].iter().map(|r| r.from).filter(wide).collect();
     loaded.sort_unstable();
@@ -69,7 +79,7 @@ fn dissolve(state: &mut State<'_>, v: NodeId, users: &[Option<Vec<NodeId>>]) -> 
         let user = state.groups.find(list[0].0);
         state.info(user).is_some_and(|i| i.space.domain.numel() <= points)
     };
-    let cheap = flops <= CHEAP && bytes <= n.ty.bytes();
+    let cheap = flops(graph, v) <= CHEAP && bytes <= n.ty.bytes();
     if !(one_user || cheap) {
         return false;
     }
@@ -102,8 +112,16 @@ fn dissolve(state: &mut State<'_>, v: NodeId, users: &[Option<Vec<NodeId>>]) -> 
     true
 }
 
+/// Floating-point operations per element.
+pub fn flops(graph: &Graph, v: NodeId) -> u64 {
+    let n = graph.node(v);
+    let types: SmallVec<[Type; 3]> = n.operands.iter().map(|&o| graph.node(o).ty).collect();
+    let points = n.ty.shape.numel().max(1) as u64;
+    op_of(graph, v).map_or(u64::MAX, |op| op.rules().flops(&types, n.ty)) / points
+}
+
 /// Whether user `u` may read `from` at `map`: in its own kernel only where it is made.
-fn fits(state: &State<'_>, u: NodeId, from: NodeId, map: &crate::op::IndexMap) -> bool {
+pub fn fits(state: &State<'_>, u: NodeId, from: NodeId, map: &crate::op::IndexMap) -> bool {
     let same = match (state.roles[from.index()], &state.place[from.index()]) {
         (Role::Kernel, Some(place)) => (state.groups.peek(from.0) == state.groups.peek(u.0)).then_some(place),
         _ => None,

@@ -267,21 +267,35 @@ impl<'a> State<'a> {
         let mut shared: Vec<(NodeId, Vec<NodeId>)> = readers.into_iter().collect();
         shared.sort_unstable_by_key(|s| s.0);
         for (from, users) in shared {
-            for pair in users.windows(2) {
-                let whole = |s: &mut Self, v: NodeId| {
-                    let group = s.groups.find(v.0);
-                    let numel = s.graph.node(from).ty.shape.numel();
-                    s.info(group).is_some_and(|i| !i.library && i.space.domain.numel() == numel)
-                };
-                if whole(self, pair[0]) && whole(self, pair[1]) {
-                    self.join_pair(pair[0], pair[1], "joined: both read the same value", notes);
+            let numel = self.graph.node(from).ty.shape.numel();
+            let mut kernels: Vec<u32> = users.iter().map(|u| self.groups.find(u.0)).collect();
+            kernels.sort_unstable();
+            kernels.dedup();
+            kernels.retain(|&k| self.info(k).is_some_and(|i| !i.library && i.space.domain.numel() == numel));
+            // A value with more readers than this is not worth trying all pairs.
+            kernels.truncate(8);
+            for i in 1..kernels.len() {
+                for j in 0..i {
+                    let (a, b) = (self.groups.find(kernels[j]), self.groups.find(kernels[i]));
+                    let alike = match (self.info(a), self.info(b)) {
+                        (Some(x), Some(y)) => x.space == y.space || x.space.reduced == 0 || y.space.reduced == 0,
+                        _ => false,
+                    };
+                    if alike {
+                        self.join_pair(
+                            NodeId(kernels[j]),
+                            NodeId(kernels[i]),
+                            "joined: both read the same value",
+                            notes,
+                        );
+                    }
                 }
             }
         }
         let mut small: FxHashMap<Space, Vec<NodeId>> = FxHashMap::default();
         for v in self.graph.ids() {
             let Some(info) = self.info(v.0) else { continue };
-            if !info.library && info.space.reduced == 0 && info.space.domain.numel() <= SMALL {
+            if !info.library && info.space.domain.numel() <= SMALL {
                 small.entry(info.space).or_default().push(info.nodes[0]);
             }
         }

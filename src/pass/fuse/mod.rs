@@ -6,7 +6,7 @@
 //! made once and used at the place it is made (see [`Space::place`]), and when no third kernel would then have to
 //! run between their halves. From these two rules alone follow chains and DAGs of pointwise ops, several outputs,
 //! prologues and epilogues of reductions, and several reductions in one kernel. Cheap values are then computed again
-//! by each user instead of being stored ([`inline`]), and kernels that do not depend on one another are joined where
+//! by each user instead of being stored ([`inline`], [`recompute`]), and kernels that do not depend on one another are joined where
 //! that saves reads or launches.
 //! May rely on floors 0 to 3. Guarantees: the groups form an acyclic graph, and each is computable by one kernel
 //! unless [`crate::pass::lower`] names the node that has to be materialised.
@@ -16,6 +16,7 @@ pub mod merge;
 pub mod print;
 pub mod quotient;
 pub mod reads;
+pub mod recompute;
 pub mod space;
 
 use rustc_hash::FxHashSet;
@@ -26,7 +27,7 @@ use crate::pass::{Decision, Options};
 pub use reads::Role;
 pub use space::{Per, Space};
 
-use reads::{class_of, op_of, view};
+use reads::{class_of, is_library, op_of, view};
 
 /// What is computed where.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +76,7 @@ pub fn fuse(graph: &Graph, options: &Options, apart: &FxHashSet<NodeId>, notes: 
             state.merge(true, notes);
         }
         state.join(notes);
+        recompute::recompute(&mut state, notes);
     }
     state.finish()
 }
@@ -91,7 +93,7 @@ fn roles(graph: &Graph, apart: &FxHashSet<NodeId>, notes: &mut Vec<Decision>) ->
         .ids()
         .map(|v| match class_of(graph, v) {
             None => Role::Input,
-            Some(Class::Library) => Role::Library,
+            Some(Class::Library) if is_library(graph, v) => Role::Library,
             Some(_) if apart.contains(&v) => Role::Kernel,
             Some(Class::Movement) => Role::Inline,
             Some(Class::Source) if is_constant(graph, v) => Role::Inline,
@@ -99,14 +101,16 @@ fn roles(graph: &Graph, apart: &FxHashSet<NodeId>, notes: &mut Vec<Decision>) ->
         })
         .collect();
     for v in graph.ids() {
-        match class_of(graph, v) {
-            Some(Class::Library) => {
-                for &o in &graph.node(v).operands {
+        let operands = &graph.node(v).operands;
+        match (roles[v.index()], class_of(graph, v)) {
+            (Role::Library, _) => {
+                for &o in operands {
                     in_memory(graph, &mut roles, o, v, "operand of a library call", notes);
                 }
             }
-            Some(Class::Gather) => {
-                in_memory(graph, &mut roles, graph.node(v).operands[0], v, "operand of a gather", notes);
+            // The index of a scatter is checked where it lies.
+            (_, Some(Class::Gather | Class::Library)) => {
+                in_memory(graph, &mut roles, operands[0], v, "operand of a gather", notes);
             }
             _ => {}
         }

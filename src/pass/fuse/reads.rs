@@ -50,6 +50,14 @@ pub fn class_of(graph: &Graph, node: NodeId) -> Option<Class> {
     op_of(graph, node).map(|op| op.rules().class())
 }
 
+/// Whether a node is a library call: its op says so, and has no formula for these operands.
+pub fn is_library(graph: &Graph, node: NodeId) -> bool {
+    let Some(op) = op_of(graph, node).filter(|op| op.rules().class() == Class::Library) else { return false };
+    let ty = graph.node(node).ty;
+    let mut probe = Probe::new(graph, node, &Space::pointwise(ty.shape));
+    op.rules().lower(&mut probe, ty, &IndexMap::identity(ty.shape)).is_err()
+}
+
 /// One request of an op: operand position, index, whether it is a gather.
 pub type Request = (usize, IndexMap, bool);
 
@@ -119,6 +127,11 @@ impl Lowering for Probe {
     fn gather(&mut self, i: usize, map: &IndexMap, _axis: usize, _index: kernel::Val) -> Result<kernel::Val> {
         self.asked.push((i, map.clone(), true));
         Ok(self.zero(self.types[i].dtype))
+    }
+
+    fn checked_index(&mut self, i: usize, map: &IndexMap, _len: usize) -> Result<kernel::Val> {
+        self.asked.push((i, map.clone(), true));
+        Ok(self.zero(DType::I64))
     }
 
     fn scalar(&mut self, s: Scalar) -> kernel::Val {

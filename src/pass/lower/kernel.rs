@@ -295,6 +295,23 @@ impl Lowering for Cx<'_> {
         Ok(self.builder.gather(access, index, layout.strides()[axis] as i64, len as i64))
     }
 
+    fn checked_index(&mut self, i: usize, map: &IndexMap, len: usize) -> Result<kernel::Val> {
+        let (user, _) = self.current()?;
+        let node = self.graph.node(user).operands[i];
+        let Some((base, layout)) = view(self.graph, &self.fusion.roles, node) else {
+            self.failed.get_or_insert(node);
+            return Err(not_affine("scatter_add", "the index is not in memory"));
+        };
+        let arg = self.argument(base, DType::I64, &self.layout(base));
+        let Some(access) = map.access(arg, &layout, self.space.domain.rank()) else {
+            self.failed.get_or_insert(user);
+            return Err(not_affine("scatter_add", "strides cannot express the index"));
+        };
+        // A gather that stands still: the element it reads is the index that it checks.
+        let index = self.builder.load(access.clone());
+        Ok(self.builder.gather(access, index, 0, len as i64))
+    }
+
     fn scalar(&mut self, s: Scalar) -> kernel::Val {
         match s.origin {
             Origin::Param(word) => {

@@ -72,25 +72,16 @@ fn library(
     Ok((call.ok_or_else(|| Error::bug("lower", "a library op without its call"))?, args))
 }
 
-/// Names of the ops computed, views left out: `add·mul·tanh`.
+/// Names of the ops computed, views left out unless there is nothing else: `add·mul·tanh`.
 fn label(graph: &Graph, nodes: &[NodeId]) -> String {
     const MOST: usize = 8;
-    let mut out = String::new();
-    let mut count = 0;
-    let named = |v: &&NodeId| nodes.len() == 1 || class_of(graph, **v) != Some(Class::Movement);
-    for &v in nodes.iter().filter(named) {
-        let Some(op) = op_of(graph, v) else { continue };
-        count += 1;
-        if count > MOST {
-            continue;
-        }
-        if count > 1 {
-            out.push('·');
-        }
-        out.push_str(op.rules().name());
-    }
-    if count > MOST {
-        out.push_str(&format!("·… ({count} ops)"));
+    let view = |v: &NodeId| class_of(graph, *v) == Some(Class::Movement);
+    let only_views = nodes.iter().all(view);
+    let named: Vec<&NodeId> = nodes.iter().filter(|v| only_views || !view(v)).collect();
+    let names: Vec<&str> = named.iter().take(MOST).filter_map(|&&v| Some(op_of(graph, v)?.rules().name())).collect();
+    let mut out = names.join("·");
+    if named.len() > MOST {
+        out.push_str(&format!("·… ({} ops)", named.len()));
     }
     out
 }

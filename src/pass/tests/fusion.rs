@@ -53,6 +53,39 @@ fn cross_entropy_is_one_kernel_per_row_and_one_for_the_mean() {
 }
 
 #[test]
+fn a_scatter_of_one_element_a_row_is_part_of_a_kernel_and_still_checks_its_index() {
+    use crate::kernel::eval::{Memory, run};
+    let mut m = Make::new();
+    let (label, x) = (m.input(DType::I64, &[2, 1]), m.x(&[2, 1]));
+    let s = m.op(Op::ScatterAdd { axis: 1, len: 4 }, &[label, x]);
+    let y = m.with("add", s, 1.0);
+    m.out(y);
+    let c = compiled(&m.g);
+    assert_eq!(steps(&c), (1, 0));
+    let StepKind::Kernel(kernel) = &c.plan.plan().steps[0].kind else { panic!("not a kernel") };
+    for (labels, flagged, want) in
+        [([3i64, 0], false, [1., 1., 1., 3., 4., 1., 1., 1.]), ([7, 0], true, [1., 1., 1., 3., 4., 1., 1., 1.])]
+    {
+        let labels: Vec<u8> = labels.iter().flat_map(|l| l.to_ne_bytes()).collect();
+        let values: Vec<u8> = [2.0f32, 3.0].iter().flat_map(|v| v.to_ne_bytes()).collect();
+        let mut out = [0u8; 32];
+        let mut memory = kernel.args.iter().fold((Vec::new(), Some(&mut out)), |(mut all, mut out), a| {
+            all.push(match (a.output, a.dtype) {
+                (true, _) => Memory::Out(out.take().unwrap()),
+                (_, DType::I64) => Memory::In(&labels),
+                _ => Memory::In(&values),
+            });
+            (all, out)
+        });
+        assert_eq!(run(kernel, &[], &mut memory.0).unwrap(), flagged);
+        drop(memory);
+        let got: Vec<f32> = out.chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect();
+        assert_eq!(got, want);
+    }
+    check(&m.g, &[], 13);
+}
+
+#[test]
 fn the_order_of_nodes_does_not_matter() {
     // The same two softmaxes, one after the other and interleaved.
     let mut a = Make::new();

@@ -96,7 +96,7 @@ impl Grow {
                         let merged = to.remove(axis.min(rank - 2));
                         to[axis.min(rank - 2)] *= merged;
                     }
-                    2 if rank >= 1 && to[axis] % 2 == 0 => {
+                    2 if rank >= 1 && to[axis].is_multiple_of(2) => {
                         to[axis] /= 2;
                         to.insert(axis, 2);
                     }

@@ -25,7 +25,7 @@ impl HostMemory {
 impl From<OutOfMemory> for Error {
     fn from(e: OutOfMemory) -> Error {
         let OutOfMemory { need, live, limit } = e;
-        Error::new(ErrorKind::OutOfMemory { need, live, limit: limit.unwrap_or(usize::MAX) })
+        Error::new(ErrorKind::OutOfMemory { need, live, limit })
     }
 }
 

@@ -131,6 +131,8 @@ macro_rules! define {
         }
     };
 }
+pub(super) use table;
+
 table!(define);
 
 /// Where an execution's streams go from one repetition to the next.
@@ -290,10 +292,10 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// The executor for tiles of `lanes` lanes.
-    pub fn exec(&self, lanes: usize) -> Exec {
+    /// The executor for tiles of `lanes` lanes; `long` code has no use of the fast one.
+    pub fn exec(&self, lanes: usize, long: bool) -> Exec {
         match lanes {
-            TILE => self.full,
+            TILE if !long => self.full,
             0..=32 => self.narrow,
             _ => self.short,
         }
@@ -350,15 +352,10 @@ unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
 
 /// The instances of one instruction set.
 macro_rules! machine {
-    ($name:ident, $simd:ty $(, $features:literal)?) => {
+    ($name:ident, $simd:ty, $full:path $(, $features:literal)?) => {
         pub(super) mod $name {
             use super::*;
 
-            $(#[target_feature(enable = $features)])?
-            unsafe fn full(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize) {
-                // SAFETY: the contract of `Exec`.
-                unsafe { execute::<$simd, 8, false>(code, table, steps, count, lanes) }
-            }
             $(#[target_feature(enable = $features)])?
             unsafe fn short(code: *const Op, table: *mut *mut u8, steps: &[Step], count: usize, lanes: usize) {
                 // SAFETY: the contract of `Exec`.
@@ -375,13 +372,18 @@ macro_rules! machine {
                 unsafe { super::fold::<$simd>(code, tile) }
             }
 
-            pub(in super::super) const MACHINE: Machine = Machine { full, short, narrow, fold };
+            pub(in super::super) const MACHINE: Machine = Machine { full: $full, short, narrow, fold };
         }
     };
 }
 
-machine!(portable, Portable);
+machine!(portable, Portable, short);
 #[cfg(target_arch = "x86_64")]
-machine!(avx512, crate::backend::cpu::vm::x86::Avx512, "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma");
+machine!(
+    avx512,
+    crate::backend::cpu::vm::x86::Avx512,
+    crate::backend::cpu::vm::threaded::avx512::full,
+    "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"
+);
 #[cfg(target_arch = "x86_64")]
-machine!(avx2, crate::backend::cpu::vm::x86::Avx2, "avx2,fma");
+machine!(avx2, crate::backend::cpu::vm::x86::Avx2, crate::backend::cpu::vm::threaded::avx2::full, "avx2,fma");

@@ -183,7 +183,7 @@ impl Run<'_> {
     }
 
     fn exec(&self, lanes: usize) -> Exec {
-        self.program.machine.exec(lanes)
+        self.program.machine.exec(lanes, self.program.long)
     }
 
     /// Runs a segment `count` times from the present position, over the inner loop's last axis or over tiles.

@@ -14,6 +14,7 @@ use crate::backend::cpu::vm::program::{
     Action, Operand, PERIODIC_TILES, Periodic, Program, Reduction, Segment, Source, count, lane_bytes,
 };
 use crate::backend::cpu::vm::space::{Class, Role, Space, Walk};
+use crate::backend::cpu::vm::threaded::LONGEST;
 use crate::base::{DType, Error, Result};
 use crate::kernel::{Combine, Inst, Instr, Kernel, Ty, Val};
 
@@ -604,6 +605,7 @@ impl Lower<'_> {
             isa,
             machine: isa.machine(),
             points,
+            long: self.code.split(|op| op.code == Code::End).any(|code| code.len() > LONGEST),
             code: self.code,
             consts: self.consts,
             tiles: self.tiles,

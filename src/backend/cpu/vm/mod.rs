@@ -1,7 +1,7 @@
 //! The vector machine: compiles a [`Kernel`] to a small program and runs it on one thread.
 //!
 //! A program works on tiles of 128 lanes. [`space`] chooses which points of the domain share a tile, [`lower`]
-//! and [`emit`] schedule the body into machine code and spills, [`code`] executes it with
+//! and [`emit`] schedule the body into machine code and spills, [`code`] and [`threaded`] execute it with
 //! one instance per instruction set, [`drive`] loops over tiles and combines reductions, [`memory`] does the
 //! accesses that are not contiguous, [`long`] the 64-bit lanes. May rely on `base` and `kernel`;
 //! guarantees the bits of [`crate::kernel::eval`] (NaN payloads excepted) for every instruction set and any
@@ -23,6 +23,8 @@ mod simd;
 mod space;
 #[cfg(test)]
 mod tests;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports, unused_macros))]
+mod threaded;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

@@ -105,6 +105,8 @@ pub struct Program {
     /// Points of the loops, of the group and of the inner loop.
     pub(super) points: [usize; 3],
     pub(super) code: Vec<Op>,
+    /// Some code is too long for the fastest executor.
+    pub(super) long: bool,
     /// Fixed values, 64 bits each.
     pub(super) consts: Vec<u64>,
     /// Offsets of tiles in the frame, in table order after the constants.

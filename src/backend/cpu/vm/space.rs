@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::backend::cpu::vm::code::TILE;
 use crate::base::{DType, Error, Result};
 use crate::kernel::order::Order;
-use crate::kernel::{Access, Guard, Inst, Kernel, Ty};
+use crate::kernel::{Access, Guard, Inst, Instr, Kernel, Ty};
 
 /// A few numbers per axis.
 pub(super) type Few<T> = SmallVec<[T; 4]>;
@@ -305,6 +305,19 @@ pub(super) const INSTR_NS: f64 = 2.8;
 /// Nanoseconds of one element that does not come as a contiguous tile.
 pub(super) const ELEMENT_NS: f64 = 0.5;
 
+/// The time of an instruction, in simple instructions.
+fn weight(instr: Instr) -> f64 {
+    match instr {
+        _ if instr.operands().contains(&Ty::I64) || instr.result() == Ty::I64 => 16.0,
+        Instr::Div | Instr::Sqrt => 5.0,
+        Instr::SinArg | Instr::CosArg => 6.0,
+        Instr::Min | Instr::Max | Instr::Scale | Instr::Mantissa | Instr::Exponent => 1.7,
+        Instr::Eq | Instr::Ne | Instr::Lt | Instr::Le | Instr::UEq | Instr::ULt | Instr::ILt => 1.7,
+        Instr::Bits | Instr::FromBits => 0.0,
+        _ => 1.0,
+    }
+}
+
 /// A guess at the time of one walk, good enough to choose between walks.
 fn estimate(
     kernel: &Kernel,
@@ -323,10 +336,7 @@ fn estimate(
     let mut reductions = 0.0;
     for inst in &kernel.body {
         match inst {
-            Inst::Op { instr, .. } if instr.operands().contains(&Ty::I64) || instr.result() == Ty::I64 => {
-                instrs += 16.0
-            }
-            Inst::Op { .. } => instrs += 1.0,
+            Inst::Op { instr, .. } => instrs += weight(*instr),
             Inst::Reduce { .. } => reductions += 1.0,
             Inst::Gather { .. } => instrs += 16.0,
             _ => {}

@@ -528,3 +528,25 @@ fn kernels_of_the_kernel_module_have_the_reference_bits() {
         check(&kernel, &mut Random(seed), &[], &format!("kernel module, seed {seed}"));
     }
 }
+
+/// Around the length from which code is run by the loop rather than by chained calls.
+#[test]
+fn long_kernels_have_the_reference_bits() {
+    for ops in [1990, 5000] {
+        let mut b = Builder::new(&[300], &[false]);
+        let (x, y) = (b.input(DType::F32, 300), b.output(DType::F32, 300));
+        let x = b.load(Access::row_major(x, &[300]));
+        let (c, mut v) = (b.f32(0.75), x);
+        for i in 0..ops {
+            v = match i % 3 {
+                0 => b.mul(v, c),
+                1 => b.add(v, x),
+                _ => b.sin_arg(v),
+            };
+        }
+        b.store(Access::row_major(y, &[300]), v);
+        let kernel = b.finish().unwrap();
+        assert_eq!(Program::compile(&kernel, Isa::best()).unwrap().long, ops > 2000);
+        check(&kernel, &mut Random(ops as u64), &[], &format!("{ops} ops"));
+    }
+}

@@ -1,0 +1,472 @@
+//! Section E: numeric semantics.
+
+// `x - x` and `x / x` are what is tested.
+#![allow(clippy::eq_op)]
+
+use stepgraph::{CpuOptions, DType, Device, Result, Tensor, Var, jit};
+
+use crate::harness::{Expect, assert_bits_eq, assert_close, compare, filled, own_device, scalar, values, vector};
+
+/// `f` eagerly and in five traced calls: the same bits; the eager values as f32.
+#[track_caller]
+fn agree(device: &Device, f: impl Fn() -> Result<Vec<Tensor>>) -> Vec<Vec<f32>> {
+    let log = compare(
+        device,
+        // What is a view or an argument launches nothing.
+        &Expect::steady(5).launches(&[0; 5]).any_compiles(),
+        || Ok(()),
+        |_, _| Ok(()),
+        |_, _, seen| {
+            f()?.iter().for_each(|t| seen.keep(t));
+            Ok(())
+        },
+        |_| vec![],
+    );
+    (0..log.calls[0].len()).map(|i| log.f32(0, i).to_vec()).collect()
+}
+
+/// The gradient of Σ f(x) with respect to x, eagerly and traced.
+#[track_caller]
+fn gradient(device: &Device, x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Vec<f32> {
+    let w = Var::new(x).expect("a Var");
+    let out = agree(device, || Ok(vec![f(&w.get())?.sum(())?.backward()?.get(&w).expect("a gradient")]));
+    out[0].clone()
+}
+
+fn clamp(x: &Tensor, lo: f64, hi: f64) -> Result<Tensor> {
+    x.maximum(lo)?.minimum(hi)
+}
+
+pub fn nan_through_max_min_clamp(device: &Device) {
+    let mut data: Vec<f32> = (0..37).map(|i| 0.25 * i as f32 - 4.0).collect();
+    for i in [0, 5, 36] {
+        data[i] = f32::NAN;
+    }
+    let x = vector(&data, device);
+    let mut other = vec![0.5f32; 37];
+    other[7] = f32::NAN;
+    let y = vector(&other, device);
+    let half = vector(&[0.5; 37], device);
+    let out = agree(device, || {
+        let chain = ((x.mul(1.5)?.maximum(0.0)? * 2.0)? + 1.0)?;
+        let two = [x.relu()?, x.maximum(0.5)?, half.maximum(&x)?, x.minimum(0.5)?, clamp(&x, -1.0, 1.0)?];
+        Ok(two.into_iter().chain([chain, x.maximum(&y)?, x.max(())?, x.min(())?]).collect())
+    });
+    for (f, v) in out.iter().enumerate().take(7) {
+        for (i, value) in v.iter().enumerate() {
+            let nan = [0, 5, 36].contains(&i) || (f == 6 && i == 7);
+            assert_eq!(value.is_nan(), nan, "function {f}, element {i}: {value}");
+        }
+    }
+    assert!(out[7][0].is_nan() && out[8][0].is_nan());
+    // Vector body and scalar tail agree on the gradient at a NaN.
+    type F = fn(&Tensor) -> Result<Tensor>;
+    let forms: [F; 4] = [|x| x.relu(), |x| x.maximum(0.5), |x| x.minimum(0.5), |x| clamp(x, -1.0, 1.0)];
+    for f in forms {
+        let g = gradient(device, &x, f);
+        assert!(g[0].to_bits() == g[36].to_bits() || (g[0].is_nan() && g[36].is_nan()), "{} and {}", g[0], g[36]);
+    }
+}
+
+pub fn zero_times_nan_and_signed_zero(device: &Device) {
+    let (nan, inf) = (scalar(f32::NAN, device), scalar(f32::INFINITY, device));
+    let (zero, minus) = (scalar(0.0, device), scalar(-0.0, device));
+    let a = Tensor::from_vec(vec![f32::NAN, 1.0, 2.0, 3.0], [2, 2], device).expect("a matrix");
+    let out = agree(device, || {
+        let zeros = Tensor::zeros((), DType::F32, device)?;
+        let ones = Tensor::ones((), DType::F32, device)?;
+        let product = a.matmul(&a)?.slice(0, 0, 1)?.slice(1, 0, 1)?.reshape(())?;
+        Ok(vec![
+            (3.0 + (&nan * 0.0)?)?,
+            (&inf * 0.0)?,
+            (&inf - &inf)?,
+            (&zero / &zero)?,
+            ((&ones * 2.0)? + (&product * 0.0))?,
+            (&nan * &zeros)?,
+            (&inf * &zeros)?,
+            (1.0 / (&minus + 0.0)?)?,
+            (1.0 / (&minus * 1.0)?)?,
+            (1.0 / zero.neg()?)?,
+            (1.0 / (0.0 - &zero)?)?,
+            (1.0 / (&minus + &zeros)?)?,
+            (1.0 / (&minus * &ones)?)?,
+            (1.0 / (&minus - 0.0)?)?,
+        ])
+    });
+    assert!(out[..7].iter().all(|v| v[0].is_nan()), "{out:?}");
+    let want = [1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0].map(|s: f32| s * f32::INFINITY);
+    assert_eq!(out[7..].iter().map(|v| v[0]).collect::<Vec<_>>(), want);
+    agree(device, || {
+        Ok(vec![minus.minimum(&zero)?, zero.minimum(&minus)?, minus.maximum(&zero)?, zero.maximum(&minus)?])
+    });
+}
+
+pub fn fma_contraction_cancellation(device: &Device) {
+    let (x, s) = (scalar(9e11, device), 0.7);
+    let a = vector(&(1..=1000).map(|i| 1.0 + i as f32 / 7.0).collect::<Vec<_>>(), device);
+    let b = vector(&(1..=1000).map(|i| 1.0 + i as f32 / 11.0).collect::<Vec<_>>(), device);
+    let c = (&a * &b).expect("computed eagerly beforehand");
+    let out = agree(device, || {
+        let m = (&x * s)?;
+        let y = (&m - (&x * s))?.exp()?;
+        let p = (&a * &b)?;
+        Ok(vec![y, ((&a * &b)? - (&a * &b))?, (&p - &c)?, (&p - &(&a * &b)?)?, ((&a * &b)? - &c)?])
+    });
+    assert_eq!(out[0], [1.0]);
+    assert!(out[1..].iter().all(|v| v.iter().all(|d| *d == 0.0)));
+}
+
+pub fn variance_cancellation(device: &Device) {
+    // The plain formula, whose mean is rounded to f32 (half an ulp at 500 is 2e-3 of the result), and one that
+    // takes the mean of the differences off again.
+    let norm = |x: &Tensor, again: bool| -> Result<Tensor> {
+        let mut d = (x - &x.mean_keepdim(-1)?)?;
+        if again {
+            d = (&d - &d.mean_keepdim(-1)?)?;
+        }
+        &d / &(d.mul(&d)?.mean_keepdim(-1)? + 1e-5)?.sqrt()?
+    };
+    let reference = |row: &[f32]| -> Vec<f64> {
+        let n = row.len() as f64;
+        let mean = row.iter().map(|&v| v as f64).sum::<f64>() / n;
+        let var = row.iter().map(|&v| (v as f64 - mean).powi(2)).sum::<f64>() / n;
+        row.iter().map(|&v| (v as f64 - mean) / (var + 1e-5).sqrt()).collect()
+    };
+    let check = |row: &[f32], again: bool, tolerance: f64| {
+        let x = Var::new(&Tensor::from_slice(row, [1, row.len()], device).expect("a row")).expect("a Var");
+        let out = agree(device, || {
+            let y = norm(&x.get(), again)?;
+            let g = (&y * &y)?.sum(())?.backward()?.get(&x).expect("a gradient");
+            Ok(vec![y, g])
+        });
+        let want = reference(row);
+        for i in [0, row.len() * 5 / 12, row.len() - 1] {
+            assert_close("layer norm", &[out[0][i]], &[want[i]], tolerance);
+        }
+        assert!(out[1].iter().all(|g| g.is_finite()), "{:?}", out[1]);
+        out[0].clone()
+    };
+    for (again, tolerance) in [(false, 2.5e-3), (true, 2e-3)] {
+        for base in [0.0f32, 500.0, 3000.0, 20000.0] {
+            // The plain formula is as good as an f32 mean: not at 20000, whose ulp is the step of the row.
+            if again || base < 1000.0 {
+                check(&(0..12).map(|i| base + 0.002 * i as f32).collect::<Vec<_>>(), again, tolerance);
+            }
+        }
+        let big = check(&[50000.0, 50002.0, 50004.0, 50006.0], again, 1e-4);
+        assert_close("the big row", &big, &[-1.34164, -0.44721, 0.44721, 1.34164], 1e-4);
+        let flat = check(&[777.7; 96], again, 1.0);
+        assert!(flat.iter().all(|v| v.abs() <= 1e-2), "{flat:?}");
+    }
+}
+
+pub fn masked_softmax_row(device: &Device) {
+    let inf = f32::INFINITY;
+    let lse = |x: &Tensor| -> Result<Tensor> {
+        // The usual guard: a row without a finite element keeps its maximum out of the difference.
+        let top = x.max_keepdim(-1)?.detach()?;
+        let top = top.eq(-inf)?.select(0.0, &top)?;
+        (x - &top)?.exp()?.sum(-1)?.log()? + &top.squeeze(-1)?
+    };
+    let out = agree(device, || {
+        let t = |v: &[f32]| Tensor::from_slice(v, [1, v.len()], device);
+        Ok(vec![
+            lse(&t(&[800.0, 800.0])?)?,
+            lse(&t(&[900.0, 897.0])?)?,
+            lse(&t(&[-inf, -inf])?)?,
+            t(&[1e4, 1e4 - 1.0, -1e4])?.softmax(1)?,
+        ])
+    });
+    assert_close("log-sum-exp", &[out[0][0], out[1][0]], &[800.693147, 900.048587], 1e-6);
+    assert_eq!(out[2], [-inf]);
+    assert_close("softmax", &out[3], &[0.731059, 0.268941, 0.0], 1e-6);
+    // The mask added as -inf, and as a select; the loss looks at the second row only.
+    let mask = Tensor::from_vec(vec![true, true, true, false, false, true], [2, 3], device).expect("a mask");
+    for added in [false, true] {
+        let scores =
+            Var::new(&Tensor::from_vec(vec![0.5f32, 1.5, 2.5, 0.0, 1.0, 9.0], [2, 3], device).expect("scores"));
+        let (scores, v) = (scores.expect("a Var"), Var::new(&filled(&[3, 2], 1, device)).expect("a Var"));
+        let out = agree(device, || {
+            let masked = if added {
+                let minus = mask.select(-inf, 0.0)?;
+                (&scores.get() + &minus)?
+            } else {
+                mask.select(-inf, scores.get())?
+            };
+            let p = masked.softmax(1)?;
+            let row = p.slice(0, 1, 1)?;
+            let g = row.matmul(&v.get())?.sum(())?.backward()?;
+            Ok(vec![row, g.get(&v).expect("a gradient"), g.get(&scores).expect("a gradient").slice(0, 1, 1)?])
+        });
+        assert_close("row 1", &out[0], &[0.268941, 0.731059, 0.0], 1e-6);
+        assert!(out[1..].iter().all(|g| g.iter().all(|v| v.is_finite())), "{out:?}");
+    }
+}
+
+pub fn kink_subgradients(device: &Device) {
+    let zeros = vector(&[0.0, -0.0], device);
+    let one = |f: &dyn Fn(&Tensor) -> Result<Tensor>| gradient(device, &zeros, f);
+    assert_eq!(one(&|x| x.relu()), [0.0, 0.0]);
+    assert_eq!(one(&|x| x.abs()), [0.0, 0.0]);
+    // Documented: at ties half of the gradient goes to each operand.
+    assert_eq!(one(&|x| x.maximum(0.0)), [0.5, 0.5]);
+    assert_eq!(one(&|x| x.gt(0.0)?.select(x, 0.0)), [0.0, 0.0]);
+    let (x, y) = (Var::new(&scalar(2.0, device)).expect("a Var"), Var::new(&scalar(2.0, device)).expect("a Var"));
+    let out = agree(device, || {
+        let g = x.get().maximum(y.get())?.backward()?;
+        Ok(vec![g.get(&x).expect("a gradient"), g.get(&y).expect("a gradient")])
+    });
+    assert_eq!((out[0][0], out[1][0]), (0.5, 0.5));
+    assert_eq!(gradient(device, &vector(&[2.0, 7.0, 7.0], device), |x| x.max(())), [0.0, 0.5, 0.5]);
+    let edges = gradient(device, &vector(&[0.0, 1.0, 0.5, 2.0], device), |x| clamp(x, 0.0, 1.0));
+    assert_eq!(edges, [0.5, 0.5, 1.0, 0.0]);
+    // At a NaN: the same eagerly and traced.
+    gradient(device, &vector(&[f32::NAN], device), |x| x.relu());
+}
+
+pub fn where_unselected_branch(device: &Device) {
+    let yes = Tensor::from_vec(vec![true], [1], device).expect("a mask");
+    let no = yes.not().expect("a mask");
+    let (nan, inf) = (vector(&[f32::NAN], device), vector(&[f32::INFINITY], device));
+    let out = agree(device, || {
+        let floats = yes.to_dtype(DType::F32)?;
+        Ok(vec![yes.select(1.0, &nan)?, no.select(&inf, 2.0)?, floats.ne(0.0)?.select(1.0, &nan)?])
+    });
+    assert_eq!(out, [[1.0], [2.0], [1.0]]);
+    // (b) the plain form, (c) the guarded one
+    let x = vector(&[1.0, -4.0], device);
+    let plain = |x: &Tensor| x.ge(0.0)?.select(x, &x.neg()?.sqrt()?);
+    let guarded = |x: &Tensor| {
+        let inner = x.ge(0.0)?.select(1.0, &x.neg()?)?;
+        x.ge(0.0)?.select(x, &inner.sqrt()?)
+    };
+    assert_eq!(agree(device, || Ok(vec![plain(&x)?, guarded(&x)?])), [[1.0, 2.0], [1.0, 2.0]]);
+    let g = gradient(device, &x, plain);
+    assert!((g[0] == 1.0 || g[0].is_nan()) && g[1] == -0.25, "{g:?}");
+    assert_eq!(gradient(device, &x, guarded), [1.0, -0.25]);
+}
+
+pub fn integer_division_shift_cast_edges(device: &Device) {
+    let ints = |v: &[i64]| Tensor::from_slice(v, [v.len()], device).expect("integers");
+    let (a, b) = (ints(&[-9, 9, i64::MIN, 5, 7]), ints(&[4, -4, -1, 0, 2]));
+    let floats = vector(&[f32::NAN, 3e30, -3e30, 2.9, -2.9], device);
+    let mut step = jit::Step::new();
+    let mut fused = jit::Step::new();
+    let wanted = vec![-2i64, -2, i64::MIN, 0, 3];
+    let cast = vec![0i64, i64::MAX, i64::MIN, 2, -2];
+    for _ in 0..5 {
+        for (q, c) in [(a.div(&b), floats.to_dtype(DType::I64)), {
+            let both = step.run(|| Ok((a.div(&b)?, floats.to_dtype(DType::I64)?))).expect("a call");
+            (Ok(both.0), Ok(both.1))
+        }] {
+            assert_eq!(q.and_then(|q| q.to_vec::<i64>()).expect("a quotient"), wanted);
+            assert_eq!(c.and_then(|c| c.to_vec::<i64>()).expect("a cast"), cast);
+        }
+        // In a chain with other dtypes: wrapping at each op.
+        let chain = || -> Result<Tensor> {
+            let big = (a.mul(0i64)? + i64::MAX)?;
+            let sum = (&big + 1i64)?;
+            sum.lt(0i64)?.to_dtype(DType::F32)? + &floats.gt(0.0)?.to_dtype(DType::F32)?
+        };
+        let (eager, traced) = (chain().expect("eager"), fused.run(chain).expect("a call"));
+        assert_eq!(values(&eager), [1.0, 2.0, 1.0, 2.0, 1.0]);
+        assert_eq!(values(&traced), values(&eager));
+        let bools = vector(&[0.5, f32::NAN, 0.0, -0.0], device).to_dtype(DType::Bool).expect("bools");
+        assert_eq!(bools.to_vec::<bool>().expect("bools"), [true, true, false, false]);
+    }
+}
+
+pub fn promotion_and_zero_dim(device: &Device) {
+    let (none, one, three) = (scalar(2.0, device), vector(&[3.0], device), vector(&[1.0, 2.0, 4.0], device));
+    for k in 0..5 {
+        let mut step = jit::Step::new();
+        let shapes = |ts: Vec<Tensor>| ts.iter().map(|t| t.dims().to_vec()).collect::<Vec<_>>();
+        let f = || Ok(vec![(&none + &three)?, (&one * &three)?, (&none - &none)?, none.sum(())?, (&none * 2.5)?]);
+        let want = [vec![3], vec![3], vec![], vec![], vec![]];
+        assert_eq!(shapes(f().expect("eager")), want);
+        for _ in 0..k {
+            assert_eq!(shapes(step.run(f).expect("a call")), want);
+        }
+    }
+    // Gradients have the shape of their operand.
+    let (a, b) = (Var::new(&none).expect("a Var"), Var::new(&one).expect("a Var"));
+    for (v, shape) in [(&a, vec![]), (&b, vec![1])] {
+        let g = (&v.get() * &three).and_then(|y| y.sum(())?.backward()).expect("gradients").get(v).expect("a gradient");
+        assert_eq!((g.dims().to_vec(), values(&g)), (shape, vec![7.0]));
+    }
+    // No promotion: mixed dtypes and fractions of integers are refused, the same eagerly and traced.
+    let ints = Tensor::from_vec(vec![1i64, 2], [2], device).expect("integers");
+    let bools = ints.gt(1i64).expect("bools");
+    let floats = vector(&[1.0, 2.0], device);
+    let mut step = jit::Step::new();
+    for _ in 0..5 {
+        for wrong in [ints.mul(2.5), bools.add(&bools), ints.mean(()), floats.add(&ints)] {
+            assert!(wrong.is_err());
+        }
+        step.run(|| {
+            assert!(ints.mul(2.5).is_err() && bools.add(&bools).is_err() && ints.mean(()).is_err());
+            Ok(())
+        })
+        .expect("a call");
+        assert_eq!(ints.div(&ints).expect("a quotient").dtype(), DType::I64);
+    }
+}
+
+pub fn duplicate_index_scatter_add(device: &Device) {
+    let w = Var::new(&filled(&[5, 2], 1, device)).expect("a Var");
+    let index = Tensor::from_vec(vec![2i64, 2, 4, 2], [4], device).expect("indices");
+    let upstream = vector(&[1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], device).reshape([4, 2]).expect("rows");
+    let out = agree(device, || {
+        let loss = (&w.get().index_select(0, &index)? * &upstream)?.sum(())?;
+        Ok(vec![loss.backward()?.get(&w).expect("a gradient")])
+    });
+    assert_eq!(out[0], [0.0, 0.0, 0.0, 0.0, 7.0, 7.0, 0.0, 0.0, 3.0, 3.0]);
+    let n = 100_000;
+    let picks: Vec<i64> = (0..n).map(|i| (i * 7919 + i / 13) % 7).collect();
+    let table = Var::new(&filled(&[7, 1], 2, device)).expect("a Var");
+    let many = Tensor::from_slice(&picks, [picks.len()], device).expect("indices");
+    let out = agree(device, || {
+        let loss = table.get().index_select(0, &many)?.sum(())?;
+        Ok(vec![loss.backward()?.get(&table).expect("a gradient")])
+    });
+    let counts: Vec<f32> = (0..7).map(|r| picks.iter().filter(|&&p| p == r).count() as f32).collect();
+    assert_eq!(out[0], counts);
+}
+
+pub fn broadcast_gradient_reduction(device: &Device) {
+    let ones = |dims: &[usize]| Tensor::ones(dims, DType::F32, device).expect("ones");
+    let check = |a: &[usize], b: &[usize], upstream: f32| {
+        let (x, y) = (Var::new(&ones(a)).expect("a Var"), Var::new(&ones(b)).expect("a Var"));
+        let out = agree(device, || {
+            let g = (&x.get() * &y.get())?.sum(())?.backward()?;
+            let (gx, gy) = (g.get(&x).expect("a gradient"), g.get(&y).expect("a gradient"));
+            assert_eq!((gx.dims(), gy.dims()), (a, b));
+            Ok(vec![gx, gy])
+        });
+        let n = |d: &[usize]| d.iter().product::<usize>() as f32;
+        assert!(out[0].iter().all(|v| *v == upstream / n(a)), "{a:?} {b:?}: {:?}", out[0]);
+        assert!(out[1].iter().all(|v| *v == upstream / n(b)), "{a:?} {b:?}: {:?}", out[1]);
+    };
+    check(&[1], &[5, 4], 20.0);
+    check(&[], &[2], 2.0);
+    check(&[4, 1], &[1, 3], 12.0);
+    check(&[2, 1, 4, 1], &[2, 3, 1, 5], 120.0);
+    check(&[3], &[2, 3], 6.0);
+    assert_eq!(gradient(device, &ones(&[2, 3, 4]), |x| x.mean([1, 2])), vec![1.0 / 12.0; 24]);
+    assert_eq!(gradient(device, &ones(&[3]), |x| x.expand([3])), [1.0; 3]);
+}
+
+pub fn strides_into_fused_kernel(device: &Device) {
+    let x = vector(&(0..16).map(|i| i as f32).collect::<Vec<_>>(), device).reshape([4, 4]).expect("a matrix");
+    let reverse = Tensor::from_vec(vec![3i64, 2, 1, 0], [4], device).expect("indices");
+    let mut step = jit::Step::new();
+    let forms = |x: &Tensor| -> Result<Vec<Tensor>> {
+        Ok(vec![
+            x.clone(),
+            x.t()?,
+            x.slice(1, 1, 2)?,
+            x.index_select(0, &reverse)?,
+            x.slice(0, 2, 1)?.expand([4, 4])?,
+            x.reshape([16])?.slice(0, 3, 8)?,
+            x.slice_step(1, 1, 2, 2)?,
+            x.reshape([4, 1, 4])?.permute(&[1, 2, 0])?,
+        ])
+    };
+    for _ in 0..3 {
+        for (i, v) in forms(&x).expect("views").iter().enumerate() {
+            let dense = Tensor::from_vec(values(v), v.dims().to_vec(), device).expect("a copy");
+            let want = ((&dense * 2.0).and_then(|y| y + 1.0)).and_then(|y| y.to_host()).expect("eager");
+            let got = step.run(|| (v * 2.0)? + 1.0).and_then(|y| y.to_host()).expect("a call");
+            assert_bits_eq(&format!("form {i}"), &got, &want);
+        }
+        let y = step.run(|| (&x.t()? * 2.0)? + 1.0).expect("a call");
+        assert_eq!(values(&y)[..4], [1.0, 9.0, 17.0, 25.0]);
+        // Contiguous and transposed operands mixed.
+        let mixed = (&x + &x.t().expect("a view")).expect("eager").to_host().expect("values");
+        let traced = step.run(|| &x + &x.t()?).and_then(|y| y.to_host()).expect("a call");
+        assert_bits_eq("mixed", &traced, &mixed);
+    }
+}
+
+pub fn empty_tensors(device: &Device) {
+    for dims in [vec![0usize], vec![3, 0], vec![0, 3]] {
+        let x = Var::new(&Tensor::zeros(&dims, DType::F32, device).expect("nothing")).expect("a Var");
+        let full = Tensor::ones(if dims.len() == 1 { vec![2] } else { vec![3, 3] }, DType::F32, device).expect("ones");
+        let axis: isize = if dims == [3, 0] { 1 } else { 0 };
+        let out = agree(device, || {
+            let v = x.get();
+            let joined = Tensor::concat(&[&v, &full], axis)?;
+            let g = (&v + 1.0)?.sum(())?.backward()?.get(&x).expect("a gradient");
+            assert_eq!(g.dims(), dims);
+            x.set(&(&v - (&g * 0.1))?)?;
+            Ok(vec![(&v + &v)?, joined, v.sum(())?, v.mean(())?, v.sum(axis)?, (&full + 1.0)?])
+        });
+        assert!(out[0].is_empty());
+        assert!(out[1].iter().all(|v| *v == 1.0));
+        assert_eq!(out[2], [0.0]);
+        assert!(out[3][0].is_nan(), "the mean of nothing");
+        assert!(out[4].iter().all(|v| *v == 0.0));
+        assert!(out[5].iter().all(|v| *v == 2.0), "a normal op works after it");
+        assert!(x.get().max(axis).is_err(), "the maximum of nothing");
+    }
+    let (a, b) = (Tensor::zeros([2, 0], DType::F32, device), Tensor::zeros([0, 3], DType::F32, device));
+    let (a, b) = (a.expect("nothing"), b.expect("nothing"));
+    assert_eq!(agree(device, || Ok(vec![a.matmul(&b)?]))[0], [0.0; 6]);
+    let none = Tensor::from_vec(Vec::<i64>::new(), [0], device).expect("no indices");
+    let table = filled(&[5, 2], 1, device);
+    assert!(agree(device, || Ok(vec![table.index_select(0, &none)?]))[0].is_empty());
+    // First 5 rows, then none.
+    let mut step = jit::Step::new();
+    for rows in [5, 0, 5, 0, 0, 5] {
+        let x = Tensor::ones([rows, 3], DType::F32, device).expect("rows");
+        assert_eq!(values(&step.run(|| (&x * 2.0)?.sum(0)).expect("a call")), [2.0 * rows as f32; 3]);
+    }
+}
+
+pub fn long_sum_accuracy_and_thread_count(device: &Device) {
+    let n = 1usize << 25;
+    let ones = Tensor::ones([n], DType::F32, device).expect("ones");
+    let mut step = jit::Step::new();
+    for _ in 0..5 {
+        assert_eq!(values(&step.run(|| ones.sum(())).expect("a call")), [n as f32]);
+    }
+    let columns = ones.reshape([n / 2, 2]).expect("two columns");
+    let rows = ones.reshape([2, n / 2]).expect("two rows");
+    assert_eq!(values(&columns.sum(0).expect("a sum")), [(n / 2) as f32; 2]);
+    assert_eq!(values(&rows.sum(1).expect("a sum")), [(n / 2) as f32; 2]);
+    let tenths = Tensor::full([30_000_000], 0.7, device).expect("numbers");
+    let sum = values(&tenths.sum(()).expect("a sum"))[0] as f64;
+    assert!((sum - 20_999_999.6).abs() <= 21.0, "{sum}");
+    let mean = values(&(&ones * 0.1).and_then(|x| x.mean(())).expect("a mean"))[0];
+    assert!((mean - 0.1).abs() <= 1e-7, "{mean}");
+    // The same bits for any number of threads, every time.
+    let data: Vec<f32> = (0..3_000_001u64).map(|i| ((i * 7919) % 1000) as f32 * 0.001 - 0.37).collect();
+    let mut first = None;
+    for threads in [1, 2, 3, 8] {
+        let device =
+            Device::cpu_with(&CpuOptions { threads: Some(threads), ..CpuOptions::default() }).expect("a device");
+        let x = vector(&data, &device);
+        for _ in 0..4 {
+            let got = values(&x.sum(()).expect("a sum"))[0];
+            assert_eq!(got.to_bits(), first.get_or_insert(got).to_bits(), "{threads} threads");
+        }
+    }
+    drop(own_device());
+}
+
+scenarios!(
+    nan_through_max_min_clamp,
+    zero_times_nan_and_signed_zero,
+    fma_contraction_cancellation,
+    variance_cancellation,
+    masked_softmax_row,
+    kink_subgradients,
+    where_unselected_branch,
+    integer_division_shift_cast_edges,
+    promotion_and_zero_dim,
+    duplicate_index_scatter_add,
+    broadcast_gradient_reduction,
+    strides_into_fused_kernel,
+    empty_tensors,
+    long_sum_accuracy_and_thread_count,
+);
