@@ -50,7 +50,7 @@ fn programs_are_the_same_eager_traced_and_frozen() {
                     if k > 0 && k % 10_000 == 0 {
                         eprintln!("{k} programs, {} fail, {:?}", failures.lock().unwrap().len(), begun.elapsed());
                     }
-                    let p = generate::program(first + k, &check::device(0));
+                    let p = generate::program(first + k, &check::device(0), &check::device(5));
                     match check::run(&p) {
                         Ok(figures) => *total.lock().unwrap() += figures,
                         Err(_) => report(first + k, p, &failures),

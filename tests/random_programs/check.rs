@@ -19,12 +19,12 @@ thread_local! {
 pub fn device(k: usize) -> Device {
     DEVICES.with(|all| {
         let make = || {
-            let (isa, threads) = [(None, 1), (Some("avx2"), 1), (None, 2), (None, 1), (Some("portable"), 1)][k.min(4)];
+            let (isa, threads) = [(None, 1), (Some("avx2"), 1), (None, 2), (None, 1), (Some("portable"), 1), (None, 1), (None, 1)][k];
             let options = CpuOptions { threads: Some(threads), isa: isa.map(String::from), memory_limit: None };
             // An instruction set that this machine lacks is left out.
             Device::cpu_with(&options).or_else(|_| Device::cpu_with(&CpuOptions::default())).unwrap()
         };
-        all.borrow_mut().entry(k.min(4)).or_insert_with(make).clone()
+        all.borrow_mut().entry(k).or_insert_with(make).clone()
     })
 }
 
@@ -92,18 +92,21 @@ fn run_all(p: &Program) -> Result<Figures, String> {
 }
 
 fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
-    let new = |device: &Device, traced| World::new(p, device, traced).map_err(|e| format!("setup: {e}"));
+    let new = |device: &Device, traced| World::new(p, device, &self::device(5 + traced as usize), traced).map_err(|e| format!("setup: {e}"));
     let (mut eager, mut traced) = (new(&device(0), false)?, new(traced_on, true)?);
     let mut frozen = 0;
     // At the end the last call some times more, so that freezing is possible.
     let last = p.steps.len() - 1;
     for k in (0..=last).chain([last; 3]) {
-        let (before, counted) = (traced.reported(), traced_on.counts());
+        // A step whose first op is on the other device lives there.
+        let count = || [traced_on.counts(), device(6).counts()];
+        let (before, counted) = (traced.reported(), count());
         both(&mut eager, &mut traced, |w| w.call(p, k))?;
-        let (after, counts) = (traced.reported(), traced_on.counts() - counted);
+        let (after, now) = (traced.reported(), count());
+        let (counts, there) = (now[0] - counted[0], now[1] - counted[1]);
         let [calls, recorded, replayed, plain, launches, compiles]: [u64; 6] =
             std::array::from_fn(|i| after[i] - before[i]);
-        if launches != counts.launches || compiles != counts.compiles {
+        if launches != counts.launches + there.launches || compiles != counts.compiles + there.compiles {
             return Err(format!(
                 "call {k}: the report has {launches} launches and {compiles} compiled plans, the backend {counts:?}"
             ));
@@ -111,12 +114,18 @@ fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
         if traced.panics() == 0 && recorded + replayed + plain != calls {
             return Err(format!("call {k}: {calls} calls: {recorded} recorded, {replayed} replayed, {plain} eager"));
         }
+        let plain_replay = p.before.is_empty() && p.steps[k] != 0 && recorded == 0 && plain == 0 && traced.panics() == 0;
+        if plain_replay && !host_code(p) && (counts.launches > 1 || counts.eager_kernels > 0) {
+            return Err(format!("call {k} is a replay, the backend {counts:?}"));
+        }
         both(&mut eager, &mut traced, |w| w.look())?;
     }
     let step = p.steps[last];
     if step != 0 && !host_code(p) {
         let at = eager.snapshot();
         both(&mut eager, &mut traced, |w| w.call(p, last))?;
+        let after = eager.snapshot();
+        let mut held: Vec<(stepgraph::Tensor, HostValue)> = Vec::new();
         if let Ok(mut f) = traced.freeze(step) {
             frozen = 1;
             for i in 0..3 {
@@ -138,7 +147,22 @@ fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
                 }
                 both(&mut eager, &mut traced, |w| w.look_state())?;
             }
+            // What a replay gave stays what it is; and the step goes on as before.
+            drop(f);
+            for (t, v) in &held {
+                if !t.to_host().is_ok_and(|now| same_value(&now, v)) {
+                    return Err("a value of a frozen step has changed".into());
+                }
+            }
+            eager.restore(&after);
+            for _ in 0..2 {
+                both(&mut eager, &mut traced, |w| w.call(p, last))?;
+                both(&mut eager, &mut traced, |w| w.look())?;
+            }
         }
+    }
+    if !traced.explained().contains("calls") {
+        return Err("the report is empty".into());
     }
     let [calls, recorded, replayed, plain, launches, compiles] = traced.reported();
     Ok(Figures { programs: 1, calls, recorded, replayed, eager: plain, launches, compiles, frozen })
@@ -158,7 +182,7 @@ fn alike(a: &[HostValue], b: &[HostValue]) -> bool {
 fn host_code(p: &Program) -> bool {
     p.body.iter().any(|l| {
         l.0 == When::Positive
-            || matches!(l.1, Stmt::Reseed { .. } | Stmt::Fork { .. } | Stmt::Fail | Stmt::Panic)
+            || matches!(l.1, Stmt::Reseed { .. } | Stmt::Fork { .. } | Stmt::Away { .. } | Stmt::Fail | Stmt::Panic)
             || format!("{:?}", l.1).contains("Read")
     })
 }

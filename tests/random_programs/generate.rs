@@ -43,7 +43,7 @@ struct Traits {
 }
 
 /// Program number `seed`.
-pub fn program(seed: u64, device: &Device) -> Program {
+pub fn program(seed: u64, device: &Device, other: &Device) -> Program {
     let mut r = Draws(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let r = &mut r;
     let lengths = [1, 2, 3, 5, 7, 13];
@@ -83,7 +83,7 @@ pub fn program(seed: u64, device: &Device) -> Program {
         before: vec![],
         body: vec![],
     };
-    let Ok(mut w) = World::new(&p, device, false) else { return p };
+    let Ok(mut w) = World::new(&p, device, other, false) else { return p };
     let (mut regs, mut grads) = (vec![None; REGISTERS], None);
     if r.percent(40) {
         for _ in 0..1 + r.below(4) {
@@ -103,7 +103,8 @@ pub fn program(seed: u64, device: &Device) -> Program {
             p.body.push(Line(When::Always, s));
         }
     }
-    for _ in 0..4 + r.below(22) {
+    let long = r.percent(3);
+    for _ in 0..4 + r.below(if long { 120 } else { 22 }) {
         if let Some(s) = attempt(r, &t, &mut w, &mut regs, &mut grads, inside) {
             let when = match r.below(100) {
                 0..15 if t.varied => When::Calls(mask(r)),
@@ -239,7 +240,9 @@ fn input(r: &mut Draws, t: &Traits, d: u8) -> Stmt {
 
 fn before(r: &mut Draws, _: &Traits, regs: &[Option<Tensor>]) -> Stmt {
     let d = r.below(REGISTERS) as u8;
-    match r.below(10) {
+    match r.below(12) {
+        10 => Stmt::Replace { v: r.below(7) as u8, seed: r.below(3) as u8 },
+        11 => Stmt::Renew { step: 1 + r.below(2) as u8 },
         0 | 1 => Stmt::Fresh {
             d,
             ty: Type::F32,
@@ -309,14 +312,19 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
         9..12 => Stmt::Draw { d, rng: small(r, 2), dims: dims(r) },
         12..19 => {
             let v = small(r, 7);
-            Stmt::Get { d, v: if v < 2 && t.varied && r.percent(25) { vec![v, 1 - v] } else { vec![v] } }
+            Stmt::Get { d, v: if v < 2 && t.varied && r.percent(25) { vec![v, r.of(&[0, 1, 4])] } else { vec![v] } }
         }
-        19..25 => Stmt::Set { v: vec![small(r, 7)], a: any(r) },
+        19..25 => {
+            let v = small(r, 7);
+            Stmt::Set { v: if v < 2 && t.varied && r.percent(25) { vec![v, r.of(&[0, 1, 4])] } else { vec![v] }, a: any(r) }
+        }
         25 => {
             let (v, w) = r.of(&[(0, 1), (0, 4), (1, 0), (4, 1), (0, 0)]);
             Stmt::Swap { v, w }
         }
-        26 if t.reads => Stmt::Fork { d, a: f32s(r) },
+        26 if t.reads => {
+            if r.percent(50) { Stmt::Fork { d, a: f32s(r) } } else { Stmt::Away { d, a: any(r) } }
+        }
         27 => Stmt::Copy { d, a: any(r) },
         28..37 => Stmt::Unary { d, op: r.of(&UNARY), a: f32s(r) },
         37..50 => {

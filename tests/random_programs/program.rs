@@ -343,6 +343,20 @@ pub enum Stmt {
         rng: u8,
         seed: u8,
     },
+    /// To another device, doubled there, and back.
+    Away {
+        d: u8,
+        a: u8,
+    },
+    /// Another variable takes the place of this one, with new values.
+    Replace {
+        v: u8,
+        seed: u8,
+    },
+    /// The step starts over.
+    Renew {
+        step: u8,
+    },
 }
 
 impl std::fmt::Display for Program {

@@ -7,7 +7,7 @@ use stepgraph::base::host::HostData;
 use stepgraph::base::{HostValue, Shape};
 use stepgraph::{DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit, optim};
 
-use crate::program::{Binary, Dim, Host, Line, Program, Reduction, Stmt, Type, Unary, When};
+use crate::program::{Binary, Dim, Host, Line, Options, Program, Reduction, Stmt, Type, Unary, When};
 
 pub const REGISTERS: usize = 8;
 pub const SLOTS: usize = 4;
@@ -29,8 +29,12 @@ pub enum Seen {
 /// All that a program's calls share.
 pub struct World {
     device: Device,
+    other: Device,
+    options: Options,
     traced: bool,
     steps: [jit::Step; 2],
+    /// Counts of steps that are gone.
+    gone: [u64; 6],
     nested: jit::Step,
     vars: Vec<Var>,
     inputs: Vec<[Option<Tensor>; 2]>,
@@ -46,7 +50,7 @@ pub struct World {
     n: usize,
     /// Since the last [`World::take`]: where, and what.
     log: Vec<(String, Seen)>,
-    /// Values that were there before the call, or that it found in a variable.
+    /// Values that the call did not make: inputs, and what it found in variables.
     outside: Vec<Tensor>,
     panics: u64,
 }
@@ -56,7 +60,6 @@ struct Call {
     regs: Vec<Option<Tensor>>,
     grads: Option<Rc<Gradients>>,
     read: f32,
-    written: u32,
     returned: Vec<Tensor>,
 }
 
@@ -95,11 +98,9 @@ fn data(ty: Type, dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> 
 }
 
 impl World {
-    pub fn new(p: &Program, device: &Device, traced: bool) -> Result<World> {
-        let step = || {
-            let o = &p.options;
-            jit::Step::with_options(jit::Options::new().fuse(o.fuse).in_place(o.in_place).plan_cache(o.plan_cache))
-        };
+    /// `other` is a device that some values visit.
+    pub fn new(p: &Program, device: &Device, other: &Device, traced: bool) -> Result<World> {
+        let step = || step(&p.options);
         let n = p.n;
         let f32s = |dims: &[usize], seed| data(Type::F32, dims, seed, device);
         let vars = vec![
@@ -113,7 +114,10 @@ impl World {
         ];
         let mut w = World {
             device: device.clone(),
+            other: other.clone(),
+            options: p.options,
             traced,
+            gone: [0; 6],
             steps: [step(), step()],
             nested: step(),
             vars,
@@ -196,11 +200,9 @@ impl World {
 
     /// (calls, recorded, replayed, eager, launches, compiles) over all steps.
     pub fn reported(&self) -> [u64; 6] {
-        let mut out = [0; 6];
+        let mut out = self.gone;
         for s in self.steps.iter().chain([&self.nested]) {
-            let r = s.report();
-            let one = [r.calls, r.recorded, r.replayed, r.eager, r.launches, r.compiles];
-            out.iter_mut().zip(one).for_each(|(o, x)| *o += x);
+            out.iter_mut().zip(counts(s)).for_each(|(o, x)| *o += x);
         }
         out
     }
@@ -208,6 +210,7 @@ impl World {
     /// Call number `k`: what comes before it, then the body.
     pub fn call(&mut self, p: &Program, k: usize) {
         self.enter(p, k);
+        self.outside.clear();
         let mut outer = Call::new();
         if let Err(e) = self.lines(&p.before, &mut outer) {
             self.see("before", Seen::Error(kind(&e)));
@@ -218,7 +221,6 @@ impl World {
 
     /// Without what comes before.
     fn body(&mut self, p: &Program, step: u8) {
-        self.outside.clear();
         let mut open = match step {
             0 => None,
             s => Some(std::mem::take(&mut self.steps[s as usize - 1])),
@@ -415,23 +417,17 @@ impl World {
             Stmt::Draw { d, rng, dims } => (d, self.rngs[*rng as usize].uniform(self.shape(dims)?, &self.device)?),
             Stmt::Get { d, v } => {
                 let v = by_call(v);
-                let t = self.vars[v as usize].get();
-                if call.written >> v & 1 == 0 {
-                    self.outside.push(t.clone());
-                }
-                (d, t)
+                (d, self.vars[v as usize].get())
             }
             Stmt::Set { v, a } => {
                 let v = by_call(v);
                 self.vars[v as usize].set(&reg(*a)?)?;
-                call.written |= 1 << v;
                 return Ok(());
             }
             Stmt::Swap { v, w } => {
                 let (x, y) = (self.vars[*v as usize].get(), self.vars[*w as usize].get());
                 self.vars[*v as usize].set(&y)?;
                 self.vars[*w as usize].set(&x)?;
-                call.written |= 1 << v | 1 << w;
                 return Ok(());
             }
             Stmt::Fork { d, a } => {
@@ -591,7 +587,6 @@ impl World {
                 if let (Some(adam), Some(g)) = (&mut self.adam, &call.grads) {
                     adam.set_lr(lr as f64);
                     adam.step(g)?;
-                    call.written |= 0b1111;
                 }
                 return Ok(());
             }
@@ -600,12 +595,33 @@ impl World {
                 if let (Some(sgd), Some(g)) = (&mut self.sgd, &call.grads) {
                     sgd.set_lr(lr as f64);
                     sgd.step(g)?;
-                    call.written |= 0b100_0110;
                 }
                 return Ok(());
             }
             Stmt::Reseed { rng, seed } => {
                 self.rngs[*rng as usize].reseed(*seed as u64);
+                return Ok(());
+            }
+            Stmt::Away { d, a } => {
+                let there = reg(*a)?.to_device(&self.other)?;
+                let twice = if there.dtype() == DType::Bool { there.not()? } else { (&there + &there)? };
+                let back = twice.to_device(&self.device)?;
+                self.outside.push(back.clone());
+                (d, back)
+            }
+            Stmt::Replace { v, seed } => {
+                let old = &self.vars[*v as usize];
+                let dims = old.shape();
+                let ty = if old.dtype() == DType::F32 { Type::F32 } else { Type::I64 };
+                let value = data(ty, dims.dims(), 500 + *seed as u64, &self.device)?;
+                let new = if old.is_trainable() { Var::new(&value)? } else { Var::state(&value)? };
+                self.vars[*v as usize] = new;
+                return Ok(());
+            }
+            Stmt::Renew { step: k } => {
+                let fresh = step(&self.options);
+                let old = std::mem::replace(&mut self.steps[*k as usize - 1], fresh);
+                self.gone.iter_mut().zip(counts(&old)).for_each(|(o, x)| *o += x);
                 return Ok(());
             }
             Stmt::Nested { .. } | Stmt::Fail | Stmt::Panic => return Ok(()),
@@ -625,7 +641,8 @@ impl World {
     pub fn again(&mut self, p: &Program, k: usize, at: &Snapshot) -> Vec<HostValue> {
         self.enter(p, k);
         let Snapshot { kept, pushed, grads } = at;
-        (self.kept, self.pushed, self.grads) = (kept.clone(), pushed.clone(), grads.clone());
+        self.restore(at);
+        self.outside = self.vars.iter().map(|v| v.get()).collect();
         self.body(p, p.steps[k]);
         self.log.clear();
         let mut made: Vec<Tensor> = Vec::new();
@@ -646,6 +663,15 @@ impl World {
         made.iter().filter_map(|t| t.to_host().ok()).collect()
     }
 
+    pub fn restore(&mut self, at: &Snapshot) {
+        (self.kept, self.pushed, self.grads) = (at.kept.clone(), at.pushed.clone(), at.grads.clone());
+    }
+
+    /// The report and the explanation as text.
+    pub fn explained(&self) -> String {
+        self.steps.iter().chain([&self.nested]).map(|s| format!("{}\n{}", s.report(), s.explain())).collect()
+    }
+
     pub fn freeze(&self, step: u8) -> Result<jit::Frozen> {
         self.steps[step as usize - 1].freeze()
     }
@@ -658,9 +684,18 @@ pub struct Snapshot {
     grads: Vec<Option<Rc<Gradients>>>,
 }
 
+fn step(o: &Options) -> jit::Step {
+    jit::Step::with_options(jit::Options::new().fuse(o.fuse).in_place(o.in_place).plan_cache(o.plan_cache))
+}
+
+fn counts(s: &jit::Step) -> [u64; 6] {
+    let r = s.report();
+    [r.calls, r.recorded, r.replayed, r.eager, r.launches, r.compiles]
+}
+
 impl Call {
     fn new() -> Call {
-        Call { regs: vec![None; REGISTERS], grads: None, read: 0.5, written: 0, returned: Vec::new() }
+        Call { regs: vec![None; REGISTERS], grads: None, read: 0.5, returned: Vec::new() }
     }
 }
 
