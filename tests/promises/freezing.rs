@@ -306,8 +306,43 @@ pub fn snapshots_and_flags_of_a_frozen_step(device: &Device) {
     assert_eq!(values(&w.get())[0], values(&filled(&[4, 2], 1, device))[0] / 32.0);
 }
 
+/// Every second replay is also run eagerly and compared: draws, reads after writes, in-place updates and views agree.
+pub fn replays_can_be_verified(device: &Device) {
+    let rng = Rng::seed_from(9);
+    let layer = Linear::new(6, 3, &rng, device).expect("a layer");
+    let mut adam = Adam::new(layer.parameters(), AdamConfig::default()).expect("an optimizer");
+    let (x, labels) = (filled(&[5, 6], 7, device), Tensor::from_vec(vec![0i64, 2, 1, 1, 0], [5], device).expect("i64"));
+    let mut step = Step::new();
+    let mut frozen = {
+        let mut run = || {
+            let mask = rng.uniform([5, 6], device)?.ge(0.3)?;
+            let loss = layer.forward(&mask.select(&x, 0.0)?)?.cross_entropy(&labels)?;
+            adam.step(&loss.backward()?)?;
+            let bias = layer.bias.get();
+            Ok((loss, bias.reshape([1, 3])?))
+        };
+        for _ in 0..3 {
+            step.run(&mut run).expect("a call");
+        }
+        step.freeze().expect("a frozen step")
+    };
+    frozen.verify_every(2);
+    let before = device.counts();
+    for _ in 0..6 {
+        frozen.replay().expect("a replay that is verified");
+    }
+    let done = device.counts() - before;
+    assert_eq!(done.launches, 6);
+    assert!(done.eager_kernels > 0, "three of them were run eagerly too");
+    frozen.verify_every(0);
+    let before = device.counts();
+    frozen.replay().expect("a replay");
+    assert_eq!((device.counts() - before).eager_kernels, 0);
+}
+
 scenarios!(
     a_training_step,
+    replays_can_be_verified,
     inputs_can_be_replaced,
     replayed_values_are_kept,
     refused_before_three_calls,
