@@ -47,10 +47,12 @@ pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Re
     if flagged {
         device.flag(index_error(&prepared.op, operands).at(loc));
     }
-    let taped = prepared.ty.dtype.is_float()
-        && prepared.op.carries_gradient()
-        && operands.iter().any(|t| matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_)));
-    let origin = if taped {
+    let taped = tape::flows(&prepared, operands);
+    let here = |t: &&Tensor| matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_));
+    let origin = if taped && !operands.iter().any(here) {
+        // Of values of ended steps alone: there is no tape to be held.
+        Origin::Step { taped }
+    } else if taped {
         let operands = operands.iter().map(|&t| t.clone()).collect();
         Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc, order: tape::next_order() }))
     } else {

@@ -78,8 +78,16 @@ pub(crate) enum Origin {
     Leaf { var: u64, order: u64 },
     /// A value of the eager tape.
     Tape(Box<tape::TapeNode>),
-    /// A value of a step; its tape ended with the step.
-    Step,
+    /// A value of a step; its tape ended with the step. `taped`: it depends on a trainable `Var` there, so
+    /// nobody may take it for a constant of a gradient.
+    Step { taped: bool },
+}
+
+impl Origin {
+    /// Whether a gradient would flow through the value, had it a tape.
+    pub fn is_taped(&self) -> bool {
+        matches!(self, Origin::Leaf { .. } | Origin::Tape(_) | Origin::Step { taped: true })
+    }
 }
 
 impl Tensor {

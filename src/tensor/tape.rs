@@ -106,17 +106,24 @@ fn check_loss(loss: &Tensor) -> Result<()> {
 /// What is told when there is no tape behind `t`; `None` if there may be one.
 pub(crate) fn no_tape(t: &Tensor) -> Option<Error> {
     let detail = match t.0.origin {
-        Origin::Step => format!(
+        Origin::Step { taped: true } => format!(
             "the value made at {} comes from a step that has ended, and the tape ends with its step; call `backward` inside the closure",
             t.0.made
         ),
-        Origin::Constant | Origin::HostData { .. } => format!(
+        Origin::Constant | Origin::HostData { .. } | Origin::Step { taped: false } => format!(
             "the value made at {} depends on no trainable Var; compute it from `Var::get` of a Var made with `Var::new`",
             t.0.made
         ),
         Origin::Leaf { .. } | Origin::Tape(_) => return None,
     };
     Some(Error::new(ErrorKind::Backward { detail }))
+}
+
+/// Whether a gradient flows from the op's result to one of its operands.
+pub(crate) fn flows(prepared: &eager::Prepared, operands: &[&Tensor]) -> bool {
+    prepared.ty.dtype.is_float()
+        && prepared.op.carries_gradient()
+        && operands.iter().any(|t| t.dtype().is_float() && t.0.origin.is_taped())
 }
 
 /// What is told when a step's gradient would leave the step at `t`.
@@ -184,6 +191,7 @@ pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<Gradients> {
         match &t.0.origin {
             Origin::Leaf { var, order } => leaves.push((*order, (*var, v))),
             Origin::Tape(node) if node.order < since => return Err(outside(&t)),
+            Origin::Step { taped: true } => return Err(no_tape(&t).unwrap_or_else(|| outside(&t))),
             Origin::Tape(node) => {
                 let operands = node.operands.iter().map(|o| ids[&o.addr()]).collect();
                 entries.push((node.order, Entry { op: node.op, operands, result: v, loc: node.loc }));

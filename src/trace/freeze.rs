@@ -139,7 +139,8 @@ impl Session {
                 )));
             }
         }
-        let positions = b.survivors.iter().filter_map(|v| plan.outputs.iter().position(|o| o == v)).collect();
+        let position = |&v: &ValId| Some((plan.outputs.iter().position(|&o| o == v)?, self.taped(b.path, v)));
+        let positions = b.survivors.iter().filter_map(position).collect();
         let inputs = b
             .inputs
             .iter()
@@ -206,6 +207,19 @@ impl Session {
         Loc::NONE
     }
 
+    /// Whether value `v` of the path that ends in `path` depends on a trainable `Var`.
+    fn taped(&self, path: u32, v: ValId) -> bool {
+        let mut at = Some(path);
+        while let Some(p) = at {
+            let known = &self.tree.paths[p as usize];
+            if let Some(t) = known.events.iter().filter(|e| e.out == v).find_map(|e| e.template.as_ref()) {
+                return t.0.origin.is_taped();
+            }
+            at = known.parent;
+        }
+        false
+    }
+
     /// The line of the op that takes parameter `k`, on the path that ends in `path`.
     fn param_loc(&self, path: u32, k: u32) -> Loc {
         let mut at = Some(path);
@@ -250,7 +264,8 @@ pub struct Frozen {
     vars: Vec<Var>,
     params: Vec<u64>,
     draws: Vec<(u32, Rng)>,
-    positions: Vec<usize>,
+    /// Of what is given out: the output of the plan, and whether it depends on a trainable `Var`.
+    positions: Vec<(usize, bool)>,
     outputs: Vec<Tensor>,
     scratch: Scratch,
     replays: u64,
@@ -300,10 +315,10 @@ impl Frozen {
         if outcome.index_flag {
             return Err(self.plan.out_of_range());
         }
-        for &p in &self.positions {
+        for &(p, taped) in &self.positions {
             if let Some(ready) = scratch.ready.get(p) {
-                let ty = self.plan.targets[p].ty;
-                self.outputs.push(Tensor::ready(ty, self.device.clone(), ready.clone(), Origin::Step, Loc::NONE));
+                let (ty, origin) = (self.plan.targets[p].ty, Origin::Step { taped });
+                self.outputs.push(Tensor::ready(ty, self.device.clone(), ready.clone(), origin, Loc::NONE));
             }
         }
         if let Some(expected) = expected {

@@ -90,7 +90,9 @@ impl Session {
             ids.push(self.id_of(t)?);
         }
         let op = self.adopt_scalars(&prepared.op, inner);
-        let t = Tensor::ready(prepared.ty, device.clone(), ready, Origin::Step, loc);
+        // A gradient is a constant.
+        let taped = !inner && tape::flows(&prepared, operands);
+        let t = Tensor::ready(prepared.ty, device.clone(), ready, Origin::Step { taped }, loc);
         t.0.stamp.store(self.stamp, Relaxed);
         let event = self.ordinal();
         let out = self.define(Def::Made { event }, t.addr());

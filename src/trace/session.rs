@@ -16,7 +16,7 @@ use crate::op::Op;
 use crate::pass;
 use crate::tensor::recorder::Recorder;
 use crate::tensor::tape::{GradTable, Gradients, next_order};
-use crate::tensor::{At, Device, Rng, Tensor, Var, eager};
+use crate::tensor::{At, Device, Origin, Rng, Tensor, Var, eager};
 use crate::trace::freeze::CallRecord;
 use crate::trace::launch::Scratch;
 use crate::trace::stats::{Last, Stats};
@@ -227,7 +227,8 @@ impl Session {
                     && t.0.state.get().is_some()
                 {
                     t.0.stamp.store(0, Relaxed);
-                    *t = Tensor::pending(t.ty(), t.device().clone(), stamp, crate::tensor::Origin::Step, e.loc);
+                    let origin = Origin::Step { taped: t.0.origin.is_taped() };
+                    *t = Tensor::pending(t.ty(), t.device().clone(), stamp, origin, e.loc);
                 }
                 if let Some(x) = &mut e.extra
                     && x.table.as_ref().is_some_and(|t| Arc::strong_count(t) > 1 || t.entries.get().is_some())
@@ -379,7 +380,8 @@ impl Recorder for Session {
         result.unwrap_or_else(|e| {
             // `get` cannot fail: the handle carries the error to whoever uses it.
             let device = var.device().clone();
-            let t = Tensor::pending(var.ty(), device, 0, crate::tensor::Origin::Step, Loc::resolve(at));
+            let origin = Origin::Step { taped: var.is_trainable() };
+            let t = Tensor::pending(var.ty(), device, 0, origin, Loc::resolve(at));
             let _ = t.0.state.set(Err(e));
             t
         })
@@ -454,7 +456,7 @@ impl Session {
         if flag {
             device.flag(eager::index_error(op, operands).at(loc));
         }
-        let origin = crate::tensor::Origin::HostData { stamp: self.stamp };
+        let origin = Origin::HostData { stamp: self.stamp };
         Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))
     }
 }

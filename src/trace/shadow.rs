@@ -8,7 +8,7 @@ use crate::base::location::Scope;
 use crate::base::{Loc, Result};
 use crate::op::Op;
 use crate::tensor::tape::{GradTable, Gradients, no_tape};
-use crate::tensor::{At, Device, Origin, Tensor, Var, eager};
+use crate::tensor::{At, Device, Tensor, Var, eager};
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, Event, ExternalGuard, Kind, NONE, Path, PathId, ValId, VarGuard};
 
@@ -396,9 +396,9 @@ impl Session {
     }
 }
 
-/// Whether an eager tape hangs on the tensor.
+/// Whether a tape hangs on the tensor, or hung on it in a step that has ended.
 pub(crate) fn is_taped(t: &Tensor) -> bool {
-    matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_))
+    t.0.origin.is_taped()
 }
 
 fn describe(op: &Op, operands: &[&Tensor]) -> String {

@@ -53,3 +53,49 @@ fn sums_over_no_points_read_nothing() {
         ]),
     });
 }
+
+/// A value that an earlier call made from a `Var` is no constant: its tape has ended, and `backward` says so, inside a
+/// step, outside of it, and at every call. Detached it is one.
+#[test]
+fn values_of_earlier_calls_are_not_taken_for_constants() -> stepgraph::Result<()> {
+    use stepgraph::{ErrorKind, Tensor, Var, jit};
+    let device = check::device(0);
+    let w = Var::new(&Tensor::from_vec(vec![2.0f32, 3.0], [2], &device)?)?;
+    let refused = |r: stepgraph::Result<stepgraph::Gradients>| {
+        assert!(matches!(r.unwrap_err().kind(), ErrorKind::Backward { .. }));
+    };
+    let mut step = jit::Step::new();
+    let mut kept: Option<Tensor> = None;
+    for call in 0..6 {
+        kept = Some(step.run(|| {
+            let h = match &kept {
+                Some(h) => (h * &w.get())?,
+                None => w.get().exp()?,
+            };
+            let loss = h.sum(())?;
+            match kept {
+                Some(_) => refused(loss.backward()),
+                None => _ = loss.backward()?,
+            }
+            // In every call a constant, once it is detached.
+            let d = (h.detach()? * w.get())?.sum(())?.backward()?.get(&w).unwrap();
+            assert_eq!(d.to_vec::<f32>()?, h.to_vec::<f32>()?, "call {call}");
+            Ok(h)
+        })?);
+        let h = kept.clone().unwrap();
+        refused((&h * &w.get())?.sum(())?.backward());
+        refused(h.sum(())?.backward());
+        assert!((h.detach()? * w.get())?.sum(())?.backward().is_ok());
+    }
+    // A gradient is a constant wherever it goes.
+    let mut step = jit::Step::new();
+    let mut kept: Option<Tensor> = None;
+    for _ in 0..5 {
+        kept = Some(step.run(|| {
+            let x = kept.clone().map_or_else(|| w.get().detach(), Ok)?;
+            (x * w.get())?.sum(())?.backward()?.get(&w).unwrap().detach()
+        })?);
+        assert_eq!(kept.as_ref().unwrap().to_vec::<f32>()?, [2.0, 3.0]);
+    }
+    Ok(())
+}

@@ -12,7 +12,7 @@ use crate::program::{Binary, Dim, Host, Line, Options, Program, Reduction, Stmt,
 pub const REGISTERS: usize = 8;
 pub const SLOTS: usize = 4;
 pub const INPUTS: u8 = 14;
-/// Values pushed are kept for this many calls' worth.
+/// So many of the values pushed are still there when a call begins.
 const PUSHED: usize = 6;
 
 /// Something a user can see.
@@ -211,6 +211,7 @@ impl World {
     pub fn call(&mut self, p: &Program, k: usize) {
         self.enter(p, k);
         self.outside.clear();
+        self.pushed.drain(..self.pushed.len().saturating_sub(PUSHED));
         let mut outer = Call::new();
         if let Err(e) = self.lines(&p.before, &mut outer) {
             self.see("before", Seen::Error(kind(&e)));
@@ -311,9 +312,6 @@ impl World {
 
     fn push(&mut self, t: Tensor) {
         self.pushed.push(t);
-        if self.pushed.len() > PUSHED {
-            self.pushed.remove(0);
-        }
     }
 
     fn host(&self, h: Host, call: &Call) -> f32 {
