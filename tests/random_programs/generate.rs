@@ -323,7 +323,7 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
             Stmt::Swap { v, w }
         }
         26 if t.reads => {
-            if r.percent(50) { Stmt::Fork { d, a: f32s(r) } } else { Stmt::Away { d, a: any(r) } }
+            if t.backward || r.percent(50) { Stmt::Fork { d, a: f32s(r) } } else { Stmt::Away { d, a: any(r) } }
         }
         27 => Stmt::Copy { d, a: any(r) },
         28..37 => Stmt::Unary { d, op: r.of(&UNARY), a: f32s(r) },

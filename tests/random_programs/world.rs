@@ -53,6 +53,8 @@ pub struct World {
     /// Values that the call did not make: inputs, and what it found in variables.
     outside: Vec<Tensor>,
     panics: u64,
+    /// What the last body began with, of an eager world: who holds what must not change a traced one.
+    entry: Rc<Snapshot>,
 }
 
 /// What one call has.
@@ -135,6 +137,7 @@ impl World {
             log: Vec::new(),
             outside: Vec::new(),
             panics: 0,
+            entry: Rc::default(),
         };
         for (alt, m) in [(false, p.m.0), (true, p.m.1)] {
             w.m = m;
@@ -217,6 +220,9 @@ impl World {
             self.see("before", Seen::Error(kind(&e)));
         }
         drop(outer);
+        if !self.traced {
+            self.entry = self.snapshot();
+        }
         self.body(p, p.steps[k]);
     }
 
@@ -631,15 +637,16 @@ impl World {
     // ---- freezing ----
 
     /// What a frozen step takes from the host at its call: values kept, gradients kept.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot { kept: self.kept.clone(), pushed: self.pushed.clone(), grads: self.grads.clone() }
+    pub fn snapshot(&self) -> Rc<Snapshot> {
+        Rc::new(Snapshot { kept: self.kept.clone(), pushed: self.pushed.clone(), grads: self.grads.clone() })
     }
 
     /// The last call again, as a frozen step does it; gives the values it kept.
-    pub fn again(&mut self, p: &Program, k: usize, at: &Snapshot) -> Vec<HostValue> {
+    pub fn again(&mut self, p: &Program, k: usize) -> Vec<HostValue> {
+        let at = self.entry.clone();
         self.enter(p, k);
-        let Snapshot { kept, pushed, grads } = at;
-        self.restore(at);
+        let Snapshot { kept, pushed, grads } = &*at;
+        self.restore(&at);
         self.outside = self.vars.iter().map(|v| v.get()).collect();
         self.body(p, p.steps[k]);
         self.log.clear();
@@ -676,6 +683,7 @@ impl World {
 }
 
 /// What lasts besides variables.
+#[derive(Default)]
 pub struct Snapshot {
     kept: Vec<Option<Tensor>>,
     pushed: Vec<Tensor>,
