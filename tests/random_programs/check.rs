@@ -19,7 +19,8 @@ thread_local! {
 pub fn device(k: usize) -> Device {
     DEVICES.with(|all| {
         let make = || {
-            let (isa, threads) = [(None, 1), (Some("avx2"), 1), (None, 2), (None, 1), (Some("portable"), 1), (None, 1), (None, 1)][k];
+            let (isa, threads) =
+                [(None, 1), (Some("avx2"), 1), (None, 2), (None, 1), (Some("portable"), 1), (None, 1), (None, 1)][k];
             let options = CpuOptions { threads: Some(threads), isa: isa.map(String::from), memory_limit: None };
             // An instruction set that this machine lacks is left out.
             Device::cpu_with(&options).or_else(|_| Device::cpu_with(&CpuOptions::default())).unwrap()
@@ -92,7 +93,9 @@ fn run_all(p: &Program) -> Result<Figures, String> {
 }
 
 fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
-    let new = |device: &Device, traced| World::new(p, device, &self::device(5 + traced as usize), traced).map_err(|e| format!("setup: {e}"));
+    let new = |device: &Device, traced| {
+        World::new(p, device, &self::device(5 + traced as usize), traced).map_err(|e| format!("setup: {e}"))
+    };
     let (mut eager, mut traced) = (new(&device(0), false)?, new(traced_on, true)?);
     let mut frozen = 0;
     // At the end the last call some times more, so that freezing is possible.
@@ -114,7 +117,8 @@ fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
         if traced.panics() == 0 && recorded + replayed + plain != calls {
             return Err(format!("call {k}: {calls} calls: {recorded} recorded, {replayed} replayed, {plain} eager"));
         }
-        let plain_replay = p.before.is_empty() && p.steps[k] != 0 && recorded == 0 && plain == 0 && traced.panics() == 0;
+        let plain_replay =
+            p.before.is_empty() && p.steps[k] != 0 && recorded == 0 && plain == 0 && traced.panics() == 0;
         if plain_replay && !host_code(p) && (counts.launches > 1 || counts.eager_kernels > 0) {
             return Err(format!("call {k} is a replay, the backend {counts:?}"));
         }
@@ -124,7 +128,7 @@ fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
     if step != 0 && !host_code(p) {
         both(&mut eager, &mut traced, |w| w.call(p, last))?;
         let after = eager.snapshot();
-        let mut held: Vec<(stepgraph::Tensor, HostValue)> = Vec::new();
+        let held: Vec<(stepgraph::Tensor, HostValue)> = Vec::new();
         if let Ok(mut f) = traced.freeze(step) {
             frozen = 1;
             for i in 0..3 {

@@ -316,14 +316,21 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
         }
         19..25 => {
             let v = small(r, 7);
-            Stmt::Set { v: if v < 2 && t.varied && r.percent(25) { vec![v, r.of(&[0, 1, 4])] } else { vec![v] }, a: any(r) }
+            Stmt::Set {
+                v: if v < 2 && t.varied && r.percent(25) { vec![v, r.of(&[0, 1, 4])] } else { vec![v] },
+                a: any(r),
+            }
         }
         25 => {
             let (v, w) = r.of(&[(0, 1), (0, 4), (1, 0), (4, 1), (0, 0)]);
             Stmt::Swap { v, w }
         }
         26 if t.reads => {
-            if t.backward || r.percent(50) { Stmt::Fork { d, a: f32s(r) } } else { Stmt::Away { d, a: any(r) } }
+            if t.backward || r.percent(50) {
+                Stmt::Fork { d, a: f32s(r) }
+            } else {
+                Stmt::Away { d, a: any(r) }
+            }
         }
         27 => Stmt::Copy { d, a: any(r) },
         28..37 => Stmt::Unary { d, op: r.of(&UNARY), a: f32s(r) },
