@@ -107,7 +107,8 @@ fn f32s(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks(4).map(|c| f32::from_ne_bytes(c.try_into().unwrap())).collect()
 }
 
-fn library(call: &Library, operands: &[Vec<u8>], out: &mut Vec<u8>) {
+/// A library call by its definition.
+pub fn library(call: &Library, operands: &[Vec<u8>], out: &mut Vec<u8>) {
     let mut result = f32s(out);
     match call {
         Library::Matmul(m) => matmul(m, &f32s(&operands[0]), &f32s(&operands[1]), &mut result),

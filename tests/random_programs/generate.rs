@@ -212,7 +212,7 @@ fn typed(r: &mut Draws, regs: &[Option<Tensor>], dtype: stepgraph::DType) -> u8 
 fn host(r: &mut Draws, t: &Traits) -> Host {
     let v = r.of(&[0.5, -1.0, 2.0, 0.1, 0.0, 1.0, 3.0, -0.75]);
     match r.below(10) {
-        0 | 1 if t.reads => Host::Read,
+        0 | 1 if t.reads => Host::LastRead,
         2..6 if t.schedules => Host::Schedule(v),
         _ => Host::Fixed(v),
     }

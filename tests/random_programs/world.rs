@@ -324,7 +324,7 @@ impl World {
         match h {
             Host::Fixed(v) => v,
             Host::Schedule(v) => v * (self.call as f32 + 1.0),
-            Host::Read => call.read,
+            Host::LastRead => call.read,
         }
     }
 
@@ -651,7 +651,9 @@ impl World {
         self.body(p, p.steps[k]);
         self.log.clear();
         let mut made: Vec<Tensor> = Vec::new();
-        let before = |t: &Tensor| kept.iter().flatten().chain(pushed).any(|o| o.same(t));
+        let mut known: Vec<Tensor> = kept.iter().flatten().chain(pushed).cloned().collect();
+        known.extend(grads.iter().flatten().flat_map(|g| self.vars.iter().filter_map(|v| g.get(v))));
+        let before = |t: &Tensor| known.iter().any(|o| o.same(t));
         let mut add = |t: Tensor, outside: &[Tensor]| {
             if !outside.iter().any(|o| o.same(&t)) && !made.iter().any(|o| o.same(&t)) {
                 made.push(t);
@@ -662,7 +664,7 @@ impl World {
         }
         for (g, old) in self.grads.iter().zip(grads) {
             if let Some(g) = g.as_ref().filter(|g| !old.as_ref().is_some_and(|o| Rc::ptr_eq(o, g))) {
-                self.vars.iter().filter_map(|v| g.get(v)).for_each(|t| add(t, &self.outside));
+                self.vars.iter().filter_map(|v| g.get(v)).filter(|t| !before(t)).for_each(|t| add(t, &self.outside));
             }
         }
         made.iter().filter_map(|t| t.to_host().ok()).collect()
