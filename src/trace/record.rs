@@ -133,9 +133,7 @@ impl Session {
         let slot = self.slot_or_bind(v);
         let binding = &self.vars[slot as usize];
         if let Some(value) = binding.current {
-            // Only the `Var` knew it when the paths parted.
-            self.materialize(&[value]).map_err(|e| e.at(loc))?;
-            return self.handle(value).cloned();
+            return self.again(value).map_err(|e| e.at(loc));
         }
         let event = self.ordinal();
         if let Some(of) = binding.written {

@@ -182,7 +182,7 @@ impl Session {
         if let Some(slot) = self.slot(var)
             && let Some(v) = self.vars[slot as usize].current
         {
-            return self.handle(v).cloned();
+            return self.again(v).map_err(|e| e.at(Loc::resolve(at)));
         }
         if self.enter(|s, path, at| s.match_get(path, at, var)) {
             let e = &self.tree.paths[self.path as usize].events[self.cursor];
@@ -196,6 +196,16 @@ impl Session {
         }
         self.diverge(Loc::resolve(at), || format!("read of a Var {}", var.ty()))?;
         self.record_get(var, at)
+    }
+
+    /// The handle of a value that `get` gave before. Perhaps only the `Var` knew it when its segment ended, or when
+    /// the paths parted: then it is computed now.
+    #[inline]
+    pub fn again(&mut self, v: ValId) -> Result<Tensor> {
+        if self.handle(v)?.0.state.get().is_none() && (self.mode == Mode::Record || self.made_before_segment(v)) {
+            self.materialize(&[v])?;
+        }
+        self.handle(v).cloned()
     }
 
     /// Whether the event is a `get` of `var`; binds its first snapshot.

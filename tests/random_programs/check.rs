@@ -126,14 +126,13 @@ fn compare(p: &Program, traced_on: &Device) -> Result<Figures, String> {
     }
     let step = p.steps[last];
     if step != 0 && !host_code(p) {
-        let at = eager.snapshot();
         both(&mut eager, &mut traced, |w| w.call(p, last))?;
         let after = eager.snapshot();
         let held: Vec<(stepgraph::Tensor, HostValue)> = Vec::new();
         if let Ok(mut f) = traced.freeze(step) {
             frozen = 1;
             for i in 0..3 {
-                let want = eager.again(p, last, &at);
+                let want = eager.again(p, last);
                 let counted = traced_on.counts();
                 let got = f.replay().map_err(|e| format!("replay {i}: {e}"))?;
                 let got: Vec<HostValue> = got

@@ -212,7 +212,7 @@ fn typed(r: &mut Draws, regs: &[Option<Tensor>], dtype: stepgraph::DType) -> u8 
 fn host(r: &mut Draws, t: &Traits) -> Host {
     let v = r.of(&[0.5, -1.0, 2.0, 0.1, 0.0, 1.0, 3.0, -0.75]);
     match r.below(10) {
-        0 | 1 if t.reads => Host::Read,
+        0 | 1 if t.reads => Host::LastRead,
         2..6 if t.schedules => Host::Schedule(v),
         _ => Host::Fixed(v),
     }
@@ -326,7 +326,7 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
             Stmt::Swap { v, w }
         }
         26 if t.reads => {
-            if r.percent(50) {
+            if t.backward || r.percent(50) {
                 Stmt::Fork { d, a: f32s(r) }
             } else {
                 Stmt::Away { d, a: any(r) }

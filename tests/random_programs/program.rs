@@ -47,7 +47,7 @@ pub enum Host {
     /// This times the number of the call.
     Schedule(f32),
     /// The last number read on the host in this call.
-    Read,
+    LastRead,
 }
 
 /// An axis length.

@@ -1,7 +1,17 @@
 //! Programs that failed once, shrunk; and programs for faults that were found on the way.
 
+#![allow(unused_imports)]
+
 use crate::check;
-use crate::program::{Host::*, Line, Options, Program, Reduction::*, Stmt, Stmt::*, When::*};
+use crate::program::Binary::*;
+use crate::program::Dim::*;
+use crate::program::Host::*;
+use crate::program::Reduction::*;
+use crate::program::Stmt::*;
+use crate::program::Type::*;
+use crate::program::Unary::*;
+use crate::program::When::*;
+use crate::program::{Line, Options, Program, Stmt};
 
 const OPTIONS: Options = Options { fuse: true, in_place: true, plan_cache: 64, device: 0 };
 
@@ -98,4 +108,33 @@ fn values_of_earlier_calls_are_not_taken_for_constants() -> stepgraph::Result<()
         assert_eq!(kept.as_ref().unwrap().to_vec::<f32>()?, [2.0, 3.0]);
     }
     Ok(())
+}
+
+/// A variable was read after a write, the value dropped, and read again after a host read, or after the recorded path
+/// was left: the second read gave a handle that nothing filled.
+#[test]
+fn variables_read_again_later() {
+    let program = |between: Vec<Line>| Program {
+        m: (3, 3),
+        alt: 0,
+        n: 2,
+        steps: vec![1; 7],
+        options: OPTIONS,
+        before: vec![],
+        body: [
+            always(vec![
+                Swap { v: 1, w: 0 },
+                Get { d: 3, v: vec![3] },
+                Get { d: 2, v: vec![0] },
+                Unary { d: 2, op: Tanh, a: 3 },
+                Draw { d: 5, rng: 0, dims: vec![] },
+            ]),
+            between,
+            always(vec![Get { d: 0, v: vec![0] }, Return { a: 0 }, Unary { d: 1, op: Tanh, a: 0 }, Return { a: 1 }]),
+        ]
+        .concat(),
+    };
+    holds(program(always(vec![Read { a: 5 }])));
+    holds(program(vec![Line(Calls(0b100100), Unary { d: 6, op: Exp, a: 5 })]));
+    holds(program(vec![Line(Calls(0b100110), Unary { d: 6, op: Exp, a: 5 }), Line(Calls(0b1011000), Read { a: 5 })]));
 }

@@ -53,6 +53,8 @@ pub struct World {
     /// Values that the call did not make: inputs, and what it found in variables.
     outside: Vec<Tensor>,
     panics: u64,
+    /// What the last body began with, of an eager world: who holds what must not change a traced one.
+    entry: Rc<Snapshot>,
 }
 
 /// What one call has.
@@ -135,6 +137,7 @@ impl World {
             log: Vec::new(),
             outside: Vec::new(),
             panics: 0,
+            entry: Rc::default(),
         };
         for (alt, m) in [(false, p.m.0), (true, p.m.1)] {
             w.m = m;
@@ -217,6 +220,9 @@ impl World {
             self.see("before", Seen::Error(kind(&e)));
         }
         drop(outer);
+        if !self.traced {
+            self.entry = self.snapshot();
+        }
         self.body(p, p.steps[k]);
     }
 
@@ -318,7 +324,7 @@ impl World {
         match h {
             Host::Fixed(v) => v,
             Host::Schedule(v) => v * (self.call as f32 + 1.0),
-            Host::Read => call.read,
+            Host::LastRead => call.read,
         }
     }
 
@@ -631,20 +637,23 @@ impl World {
     // ---- freezing ----
 
     /// What a frozen step takes from the host at its call: values kept, gradients kept.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot { kept: self.kept.clone(), pushed: self.pushed.clone(), grads: self.grads.clone() }
+    pub fn snapshot(&self) -> Rc<Snapshot> {
+        Rc::new(Snapshot { kept: self.kept.clone(), pushed: self.pushed.clone(), grads: self.grads.clone() })
     }
 
     /// The last call again, as a frozen step does it; gives the values it kept.
-    pub fn again(&mut self, p: &Program, k: usize, at: &Snapshot) -> Vec<HostValue> {
+    pub fn again(&mut self, p: &Program, k: usize) -> Vec<HostValue> {
+        let at = self.entry.clone();
         self.enter(p, k);
-        let Snapshot { kept, pushed, grads } = at;
-        self.restore(at);
+        let Snapshot { kept, pushed, grads } = &*at;
+        self.restore(&at);
         self.outside = self.vars.iter().map(|v| v.get()).collect();
         self.body(p, p.steps[k]);
         self.log.clear();
         let mut made: Vec<Tensor> = Vec::new();
-        let before = |t: &Tensor| kept.iter().flatten().chain(pushed).any(|o| o.same(t));
+        let mut known: Vec<Tensor> = kept.iter().flatten().chain(pushed).cloned().collect();
+        known.extend(grads.iter().flatten().flat_map(|g| self.vars.iter().filter_map(|v| g.get(v))));
+        let before = |t: &Tensor| known.iter().any(|o| o.same(t));
         let mut add = |t: Tensor, outside: &[Tensor]| {
             if !outside.iter().any(|o| o.same(&t)) && !made.iter().any(|o| o.same(&t)) {
                 made.push(t);
@@ -655,7 +664,7 @@ impl World {
         }
         for (g, old) in self.grads.iter().zip(grads) {
             if let Some(g) = g.as_ref().filter(|g| !old.as_ref().is_some_and(|o| Rc::ptr_eq(o, g))) {
-                self.vars.iter().filter_map(|v| g.get(v)).for_each(|t| add(t, &self.outside));
+                self.vars.iter().filter_map(|v| g.get(v)).filter(|t| !before(t)).for_each(|t| add(t, &self.outside));
             }
         }
         made.iter().filter_map(|t| t.to_host().ok()).collect()
@@ -676,6 +685,7 @@ impl World {
 }
 
 /// What lasts besides variables.
+#[derive(Default)]
 pub struct Snapshot {
     kept: Vec<Option<Tensor>>,
     pushed: Vec<Tensor>,
