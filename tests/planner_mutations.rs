@@ -88,7 +88,7 @@ fn every_mutant_that_computes_something_else_is_rejected() {
             hook(info);
         }
     }));
-    let graphs = std::env::var("STEPGRAPH_GRAPHS").ok().and_then(|v| v.parse().ok()).unwrap_or(60u64);
+    let graphs = std::env::var("STEPGRAPH_GRAPHS").ok().and_then(|v| v.parse().ok()).unwrap_or(40u64);
     let mut scores: BTreeMap<&'static str, Score> = BTreeMap::new();
     let mut missed = Vec::new();
     for seed in 0..graphs {

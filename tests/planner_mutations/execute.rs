@@ -1,6 +1,7 @@
 //! A plain executor of plans, right or wrong: kernels by the kernel interpreter, in any order, in any memory.
 
 use stepgraph::base::HostValue;
+use stepgraph::kernel::Inst;
 use stepgraph::kernel::eval::{self, Memory};
 use stepgraph::plan::{OutputStorage, Plan, SlotKind, StepKind};
 
@@ -76,8 +77,24 @@ pub fn order(plan: &Plan, seed: u64) -> Option<Vec<usize>> {
     (out.len() == n).then_some(out)
 }
 
-/// The outputs, or `None` where something is touched that is not there.
+/// Whether a launch would refuse the parameters: one that moves an access is larger than its kernel takes.
+fn refused(plan: &Plan, params: &[u64]) -> bool {
+    plan.steps.iter().any(|step| {
+        let StepKind::Kernel(kernel) = &step.kind else { return false };
+        let word = |k: u32| step.params.get(k as usize).and_then(|&p| params.get(p as usize));
+        let accesses = kernel.body.iter().filter_map(|i| match i {
+            Inst::Load { access, .. } | Inst::Gather { access, .. } | Inst::Store { access, .. } => Some(access),
+            _ => None,
+        });
+        accesses.flat_map(|a| &a.dynamic).any(|d| word(d.param).is_some_and(|&w| w as i64 > d.max || (w as i64) < 0))
+    })
+}
+
+/// The outputs (none, if the launch is refused), or `None` where something is touched that is not there.
 pub fn run(plan: &Plan, inputs: &[HostValue], params: &[u64], how: How, order: &[usize]) -> Option<Vec<Bytes>> {
+    if refused(plan, params) {
+        return Some(Vec::new());
+    }
     let mut memory: Vec<Vec<u8>> = vec![vec![how.rubbish; plan.arena_bytes]];
     for (value, input) in inputs.iter().zip(&plan.inputs) {
         memory.push(place(value, &input.layout, input.ty.dtype.size(), input.bytes));
