@@ -4,7 +4,7 @@
 //! memory full of rubbish, outputs in place and not. A mutant is *harmful* if it has no order, leaves its memory,
 //! writes what is not its own, or gives another value than the graph's reference evaluation in any of these
 //! executions; the checker must refuse every such mutant. Some mutations ([`mutate::Kind::Program`]: a step reads
-//! another slot, is missing, an output shows another place) may make a plan that is right for another graph, which
+//! another slot, is missing, accesses other elements, an output shows another place) may make a plan that is right for another graph, which
 //! no checker of memory can tell; these are harmful if two executions of the mutant differ.
 //! Executions run one step after the other on copies of its operands, so harm inside one step is not seen.
 //!
@@ -15,6 +15,8 @@
 mod execute;
 #[path = "planner_mutations/generate.rs"]
 mod generate;
+#[path = "planner_mutations/kernels.rs"]
+mod kernels;
 #[path = "planner_mutations/mutate.rs"]
 mod mutate;
 #[allow(dead_code)]
@@ -55,7 +57,8 @@ fn judge(seed: u64, scores: &mut BTreeMap<&'static str, Score>, missed: &mut Vec
         assert!(got.as_ref().is_ok_and(|g| execute::same(g, &want)), "graph {seed}: {got:?}\n{}\n{right}", case.graph);
     }
     let most = number("STEPGRAPH_MUTANTS", 120) as usize;
-    for m in mutate::all(right, &mut case.random, most) {
+    let mutants = mutate::all(right, &mut case.random, most);
+    for m in mutants.into_iter().chain(kernels::some(right, &mut case.random, most / 3)) {
         let verdict = check(m.plan.clone());
         let mut first = (m.kind == Kind::Placement).then(|| want.clone());
         let mut harm = None;
@@ -135,7 +138,18 @@ fn every_harmful_mutant_is_rejected() {
     let shown = missed.iter().take(3).cloned().collect::<Vec<_>>().join("\n");
     assert!(missed.is_empty(), "{} harmful mutants of {} were accepted:\n{shown}", missed.len(), total.harmful);
     // The sorts that matter most were really there.
-    for name in ["drop an edge", "move a slot", "swap steps", "in place", "read another slot", "remove a step"] {
+    for name in [
+        "drop an edge",
+        "move a slot",
+        "swap steps",
+        "in place",
+        "read another slot",
+        "remove a step",
+        "remove a store",
+        "store elsewhere",
+        "load elsewhere",
+        "another domain",
+    ] {
         assert!(scores.get(name).is_some_and(|s| s.harmful > 0), "no harmful mutant of the sort: {name}");
     }
     assert!(total.harmful >= 5 * count && total.harmless_accepted > 0);

@@ -120,6 +120,11 @@ pub fn program(seed: u64, device: &Device, other: &Device) -> Program {
         p.body.push(Line(When::Always, Stmt::Backward { a }));
         let lr = host(r, &t);
         p.body.push(Line(When::Always, if r.percent(50) { Stmt::Adam { lr } } else { Stmt::Sgd { lr } }));
+        for _ in 0..r.below(4) {
+            if let Some(s) = attempt(r, &t, &mut w, &mut regs, &mut grads, inside) {
+                p.body.push(Line(if r.percent(20) { When::Calls(mask(r)) } else { When::Always }, s));
+            }
+        }
     }
     if r.percent(50) {
         p.body.push(Line(When::Always, Stmt::Return { a: some(r, &regs) }));
@@ -154,10 +159,10 @@ fn attempt(
     w: &mut World,
     regs: &mut Vec<Option<Tensor>>,
     grads: &mut Option<Rc<Gradients>>,
-    draw: fn(&mut Draws, &Traits, &[Option<Tensor>]) -> Stmt,
+    draw: fn(&mut Draws, &Traits, &[Option<Tensor>], bool) -> Stmt,
 ) -> Option<Stmt> {
     for _ in 0..6 {
-        let s = draw(r, t, regs);
+        let s = draw(r, t, regs, grads.is_some());
         w.prepare([Line(When::Always, s.clone())].iter(), false).ok()?;
         let old = regs.clone();
         match w.try_stmt(&s, regs, grads) {
@@ -210,7 +215,8 @@ fn typed(r: &mut Draws, regs: &[Option<Tensor>], dtype: stepgraph::DType) -> u8 
 }
 
 fn host(r: &mut Draws, t: &Traits) -> Host {
-    let v = r.of(&[0.5, -1.0, 2.0, 0.1, 0.0, 1.0, 3.0, -0.75]);
+    // Some schedules come to a quarter, which integers refuse.
+    let v = r.of(&[0.5, -1.0, 2.0, 0.1, 0.0, 1.0, 3.0, 0.75]);
     match r.below(10) {
         0 | 1 if t.reads => Host::LastRead,
         2..6 if t.schedules => Host::Schedule(v),
@@ -238,7 +244,7 @@ fn input(r: &mut Draws, t: &Traits, d: u8) -> Stmt {
     Stmt::Input { d, k }
 }
 
-fn before(r: &mut Draws, _: &Traits, regs: &[Option<Tensor>]) -> Stmt {
+fn before(r: &mut Draws, _: &Traits, regs: &[Option<Tensor>], _: bool) -> Stmt {
     let d = r.below(REGISTERS) as u8;
     match r.below(12) {
         10 => Stmt::Replace { v: r.below(7) as u8, seed: r.below(3) as u8 },
@@ -294,12 +300,22 @@ const BINARY: [Binary; 12] = [
     Binary::Ge,
 ];
 
-fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
+fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> Stmt {
     use stepgraph::DType::{Bool, F32, I64};
     let d = r.below(REGISTERS) as u8;
     let any = |r: &mut Draws| some(r, regs);
     let f32s = |r: &mut Draws| typed(r, regs, F32);
     let small = |r: &mut Draws, n: usize| r.below(n) as u8;
+    if t.backward && r.percent(if grads { 20 } else { 6 }) {
+        return match r.below(if grads { 10 } else { 1 }) {
+            0 => Stmt::Backward { a: f32s(r) },
+            1..5 => Stmt::Grad { d, v: small(r, 7) },
+            5 | 6 => Stmt::KeepGrads { slot: small(r, 2) },
+            7 => Stmt::LoadGrads { slot: small(r, 2) },
+            8 => Stmt::Adam { lr: host(r, t) },
+            _ => Stmt::Sgd { lr: host(r, t) },
+        };
+    }
     match r.below(100) {
         0..5 => input(r, t, d),
         5..7 if t.fresh => Stmt::Fresh {
@@ -345,6 +361,8 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
             a: typed(r, regs, Bool),
             b: typed(r, regs, Bool),
         },
+        92 => Stmt::WithHost { d, op: r.of(&BINARY), a: typed(r, regs, I64), host: host(r, t), left: r.percent(50) },
+        93 | 94 => Stmt::Transpose { d, a: any(r), x: 0, y: 1 },
         51..56 => Stmt::WithHost { d, op: r.of(&BINARY), a: any(r), host: host(r, t), left: r.percent(50) },
         56 => Stmt::Select { d, a: typed(r, regs, Bool), b: any(r), c: any(r) },
         57 => Stmt::SelectHost { d, a: typed(r, regs, Bool), b: f32s(r), host: host(r, t), first: r.percent(50) },
@@ -386,22 +404,6 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>]) -> Stmt {
         88 => Stmt::Push { a: any(r) },
         89 => Stmt::Unkeep { slot: small(r, SLOTS) },
         90..92 => Stmt::Load { d, slot: small(r, SLOTS), detach: t.backward || r.percent(50) },
-        92 if t.backward => Stmt::Backward { a: f32s(r) },
-        93..95 if t.backward => Stmt::Grad { d, v: small(r, 7) },
-        95 if t.backward => {
-            if r.percent(60) {
-                Stmt::KeepGrads { slot: small(r, 2) }
-            } else {
-                Stmt::LoadGrads { slot: small(r, 2) }
-            }
-        }
-        96 if t.backward => {
-            if r.percent(50) {
-                Stmt::Adam { lr: host(r, t) }
-            } else {
-                Stmt::Sgd { lr: host(r, t) }
-            }
-        }
         97 => Stmt::Return { a: any(r) },
         98 if t.varied => Stmt::Reseed { rng: small(r, 2), seed: small(r, 3) },
         _ => Stmt::Unary { d, op: Unary::Tanh, a: f32s(r) },

@@ -138,3 +138,70 @@ fn variables_read_again_later() {
     holds(program(vec![Line(Calls(0b100100), Unary { d: 6, op: Exp, a: 5 })]));
     holds(program(vec![Line(Calls(0b100110), Unary { d: 6, op: Exp, a: 5 }), Line(Calls(0b1011000), Read { a: 5 })]));
 }
+
+/// A value that goes from one segment to the next lies in memory as the plan of the first one has it, which depends on
+/// what else is kept.
+#[test]
+fn values_between_segments_may_lie_otherwise() {
+    holds(Program {
+        m: (3, 3),
+        alt: 0,
+        n: 2,
+        steps: vec![1; 12],
+        options: OPTIONS,
+        before: vec![],
+        body: [
+            always(vec![
+                Input { d: 0, k: vec![0] },
+                Unary { d: 1, op: Exp, a: 0 },
+                Transpose { d: 2, a: 1, x: 0, y: 1 },
+                Reduce { d: 3, op: Sum, a: 2, axes: 3, keepdim: false },
+            ]),
+            vec![Line(Calls(0b1101_1110_1000), Push { a: 1 })],
+            always(vec![Input { d: 1, k: vec![0] }, Read { a: 3 }, Unary { d: 4, op: Neg, a: 2 }, Return { a: 4 }]),
+        ]
+        .concat(),
+    });
+}
+
+/// Whether a gradient would flow through a value from outside is guarded: the same place sees a constant, what the
+/// variable holds anyway, and a value with a tape, in turn.
+#[test]
+fn constants_and_taped_values_in_turn() -> stepgraph::Result<()> {
+    use stepgraph::{Tensor, Var, jit};
+    let device = check::device(0);
+    let w = Var::new(&Tensor::from_vec(vec![2.0f32, 3.0], [2], &device)?)?;
+    let constant = Tensor::from_vec(vec![5.0f32, 7.0], [2], &device)?;
+    let (snapshot, taped) = (w.get(), (w.get() * 2.0)?);
+    let mut step = jit::Step::new();
+    for call in 0..18 {
+        let (x, expected) = match call % 6 {
+            3 => (&snapshot, Some([4.0, 6.0])),
+            5 => (&taped, None),
+            _ => (&constant, Some([5.0, 7.0])),
+        };
+        let grads = step.run(|| (x * &w.get())?.sum(())?.backward()).ok();
+        let grad = grads.and_then(|g| g.get(&w)).map(|g| g.to_vec::<f32>()).transpose()?;
+        assert_eq!(grad.as_deref(), expected.as_ref().map(|e| &e[..]), "call {call}");
+    }
+    Ok(())
+}
+
+/// A number that the dtype refuses is refused at every call, whatever matched before.
+#[test]
+fn numbers_that_integers_refuse() {
+    holds(Program {
+        m: (3, 3),
+        alt: 0,
+        n: 2,
+        steps: vec![1; 8],
+        options: OPTIONS,
+        before: vec![],
+        body: always(vec![
+            Input { d: 0, k: vec![10] },
+            WithHost { d: 1, op: Mul, a: 0, host: Schedule(0.75), left: false },
+            WithHost { d: 1, op: Lt, a: 0, host: Schedule(0.75), left: false },
+            Return { a: 1 },
+        ]),
+    });
+}

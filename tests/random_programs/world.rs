@@ -255,7 +255,7 @@ impl World {
             }
             Ok(Err(e)) => self.see("result", Seen::Error(kind(&e))),
             Err(payload) if payload.is::<Deliberate>() => {
-                self.panics += (traced && step != 0) as u64;
+                self.panics += traced as u64;
                 self.see("panic", Seen::Nothing);
             }
             Err(payload) => std::panic::resume_unwind(payload),
