@@ -45,7 +45,7 @@ type Add<'a, T> = &'a mut dyn FnMut(&'static str, String, &dyn Fn(&mut T));
 
 fn kernel(kernel: &Kernel, add: Add<'_, Kernel>) {
     for (i, inst) in kernel.body.iter().enumerate() {
-        let accesses = |name, access: &Access, add: &mut dyn FnMut(&'static str, String, &dyn Fn(&mut Kernel))| {
+        let accesses = |name, access: &Access, add: Add<'_, Kernel>| {
             for by in [1, -1, 1000] {
                 add(name, format!("instruction {i}, offset by {by}"), &|k| access_of(k, i, &|a| a.offset += by));
             }
