@@ -96,7 +96,9 @@ impl Step {
     /// Inside another step's closure it is part of that step. When the closure returns `Err` or panics, what
     /// it did so far has taken effect, as without a step.
     ///
-    /// Errors: the closure's; out of memory; an index out of range (then the segment's `Var` writes are dropped).
+    /// Errors: the closure's; out of memory (a replay then writes no `Var`; a call that records has written what came
+    /// before, as eager code has); an index out of range (then the segment's `Var` writes are dropped, except in calls
+    /// that run eagerly because paths do not repeat).
     pub fn run<R>(&mut self, f: impl FnOnce() -> Result<R>) -> Result<R> {
         if recorder::stamp() != 0 {
             return f();

@@ -27,7 +27,13 @@ pub fn config() -> &'static Config {
     CONFIG.get_or_init(|| {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         Config {
-            threads: var("STEPGRAPH_THREADS").and_then(|v| v.parse().ok()).filter(|&n| n > 0),
+            threads: var("STEPGRAPH_THREADS").and_then(|v| match v.parse() {
+                Ok(n) if n > 0 => Some(n),
+                _ => {
+                    tracing::warn!("STEPGRAPH_THREADS is `{v}`, not a number of threads: it is ignored");
+                    None
+                }
+            }),
             isa: var("STEPGRAPH_ISA"),
             dump: var("STEPGRAPH_DUMP").map(PathBuf::from),
             dispatch_loop: var("STEPGRAPH_DISPATCH").is_some_and(|v| v == "loop"),

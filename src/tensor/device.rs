@@ -42,8 +42,7 @@ impl Device {
             Err(e) => {
                 // Only a wrong STEPGRAPH_ISA can do this: the portable code runs everywhere.
                 tracing::error!("{e}; using the portable instruction set");
-                let portable = cpu::Options { isa: Some(Isa::Portable), ..Default::default() };
-                CpuBackend::new(portable).map_or_else(|_| Device::null(), |b| Device::with_backend(b))
+                Device::with_backend(CpuBackend::portable(cpu::Options::default()))
             }
         })
         .clone()
@@ -53,7 +52,7 @@ impl Device {
     ///
     /// Errors: an instruction set that this machine lacks.
     pub fn cpu_with(options: &CpuOptions) -> Result<Device> {
-        let isa = options.isa.as_deref().map(isa_named).transpose()?;
+        let isa = options.isa.as_deref().map(Isa::from_name).transpose()?;
         let options =
             cpu::Options { threads: options.threads, isa, memory_limit: options.memory_limit, ..Default::default() };
         Ok(Device::with_backend(CpuBackend::new(options)?))
@@ -115,15 +114,6 @@ impl Device {
         }
         self.0.flagged.store(false, Relaxed);
         self.0.flag.lock().take().map_or(Ok(()), Err)
-    }
-}
-
-fn isa_named(name: &str) -> Result<Isa> {
-    match name {
-        "avx512" => Ok(Isa::Avx512),
-        "avx2" => Ok(Isa::Avx2),
-        "portable" => Ok(Isa::Portable),
-        other => Err(Error::argument("cpu_with", "an instruction set `avx512`, `avx2` or `portable`", other)),
     }
 }
 

@@ -57,10 +57,16 @@ impl Session {
         if !scalar_fits(op, e) || (operands.is_empty() && self.device.as_ref() != Some(device)) {
             return None;
         }
-        let template = e.template.as_ref()?;
+        self.answer(op)
+    }
+
+    /// The promised handle of the event at the cursor, which is `op`: its scalars are collected, the event is passed.
+    #[inline]
+    fn answer(&mut self, op: &Op) -> Option<Tensor> {
+        let e = &self.tree.paths[self.path as usize].events[self.cursor];
+        let t = e.template.as_ref()?.clone();
         collect(op, e, &mut self.params);
-        self.ptrs.push(template.addr());
-        let t = template.clone();
+        self.ptrs.push(t.addr());
         self.cursor += 1;
         if matches!(op, Op::Uniform { .. }) {
             self.note_draw();
@@ -84,18 +90,10 @@ impl Session {
         if !self.on_device(device) {
             return self.foreign_op(op, operands, device, at);
         }
-        if self.enter(|s, path, at| s.match_op(path, at, op, operands)) {
-            let e = &self.tree.paths[self.path as usize].events[self.cursor];
-            if let Some(template) = &e.template {
-                collect(op, e, &mut self.params);
-                self.ptrs.push(template.addr());
-                let t = template.clone();
-                self.cursor += 1;
-                if matches!(op, Op::Uniform { .. }) {
-                    self.note_draw();
-                }
-                return Ok(t);
-            }
+        if self.enter(|s, path, at| s.match_op(path, at, op, operands))
+            && let Some(t) = self.answer(op)
+        {
+            return Ok(t);
         }
         // An op that fails leaves no event.
         eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;

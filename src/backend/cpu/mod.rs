@@ -71,12 +71,22 @@ impl CpuBackend {
         if !isa.available() {
             return Err(Error::argument("cpu", "an instruction set of this machine", isa.name()));
         }
+        Ok(CpuBackend::with_isa(options, isa))
+    }
+
+    /// As [`CpuBackend::new`] with the portable instruction set, which every machine has.
+    pub fn portable(options: Options) -> Arc<CpuBackend> {
+        CpuBackend::with_isa(options, Isa::Portable)
+    }
+
+    /// `isa` must be available.
+    fn with_isa(options: Options, isa: Isa) -> Arc<CpuBackend> {
         let compiled = options.compiled_dispatch.unwrap_or(!config().dispatch_loop);
         let threads = options
             .threads
             .or(config().threads)
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
-        Ok(Arc::new(CpuBackend {
+        Arc::new(CpuBackend {
             inner: Arc::new(Inner {
                 memory: HostMemory::new(options.memory_limit),
                 threads: Arc::new(Pool::new(threads)),
@@ -84,7 +94,7 @@ impl CpuBackend {
                 counters: Counters::default(),
             }),
             mode: if compiled { Mode::Compiled } else { Mode::Loop },
-        }))
+        })
     }
 
     /// What its memory pool holds.
