@@ -12,7 +12,7 @@ mod reference;
 
 use device::How;
 use stepgraph::backend::cpu::{self, CpuBackend, Isa};
-use stepgraph::base::{HostValue, Result};
+use stepgraph::base::{DType, HostValue, Result};
 use stepgraph::ir::Graph;
 use stepgraph::pass::Options;
 
@@ -46,13 +46,15 @@ fn a_wrong_bit_is_seen() {
         assert!(case.check(&right).is_ok());
         let flipped = case.check(&|g, x, p| {
             let mut out = right(g, x, p)?;
-            match &mut out[0].data {
-                HostData::F32(v) if v[0].is_nan() => v[0] = 0.0,
-                HostData::F32(v) => v[0] = f32::from_bits(v[0].to_bits() ^ 1),
-                HostData::I64(v) => v[0] ^= 1 << 40,
-                HostData::Bool(v) => v[0] = !v[0],
-                HostData::F64(_) => {}
-            }
+            let (dtype, mut lanes) = (out[0].data.dtype(), out[0].data.lanes());
+            // The lowest bit that counts; zero instead of NaN.
+            let bit = match dtype {
+                DType::BF16 => 16,
+                DType::F16 => 13,
+                _ => 0,
+            };
+            lanes[0] = if out[0].data.to_f64()[0].is_nan() { 0 } else { lanes[0] ^ 1 << bit };
+            out[0].data = HostData::from_lanes(dtype, &lanes);
             Ok(out)
         });
         assert!(flipped.is_err(), "{}", case.graph);
