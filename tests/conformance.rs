@@ -12,7 +12,7 @@ mod reference;
 
 use device::How;
 use stepgraph::backend::cpu::{self, CpuBackend, Isa};
-use stepgraph::base::{DType, HostValue, Result};
+use stepgraph::base::{HostValue, Result};
 use stepgraph::ir::Graph;
 use stepgraph::pass::Options;
 
@@ -46,15 +46,12 @@ fn a_wrong_bit_is_seen() {
         assert!(case.check(&right).is_ok());
         let flipped = case.check(&|g, x, p| {
             let mut out = right(g, x, p)?;
-            let (dtype, mut lanes) = (out[0].data.dtype(), out[0].data.lanes());
-            // The lowest bit that counts; zero instead of NaN.
-            let bit = match dtype {
-                DType::BF16 => 16,
-                DType::F16 => 13,
-                _ => 0,
-            };
-            lanes[0] = if out[0].data.to_f64()[0].is_nan() { 0 } else { lanes[0] ^ 1 << bit };
-            out[0].data = HostData::from_lanes(dtype, &lanes);
+            let (dtype, mut bytes) = (out[0].data.dtype(), out[0].data.to_bytes());
+            // Zero instead of NaN, whose payload does not count.
+            let nan = out[0].data.to_f64()[0].is_nan();
+            bytes[..dtype.size()].iter_mut().for_each(|b| *b = if nan { 0 } else { *b });
+            bytes[0] ^= !nan as u8;
+            out[0].data = HostData::from_bytes(dtype, &bytes);
             Ok(out)
         });
         assert!(flipped.is_err(), "{}", case.graph);
