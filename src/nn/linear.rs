@@ -2,7 +2,7 @@
 
 use crate::base::location::Scope;
 use crate::base::{Error, Loc, Result};
-use crate::nn::init;
+use crate::nn::{impl_module, init};
 use crate::tensor::{Device, Rng, Tensor, Var};
 
 /// An affine map of the last axis: `x @ weight + bias`.
@@ -24,7 +24,7 @@ pub struct Linear {
     /// `[outputs]`.
     pub bias: Option<Var>,
 }
-crate::impl_module!(Linear { weight, bias });
+impl_module!(Linear { weight, bias });
 
 impl Linear {
     /// Weights and bias drawn from the uniform distribution over ±1/√inputs (PyTorch's default), f32.

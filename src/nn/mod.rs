@@ -8,6 +8,5 @@ mod linear;
 mod module;
 
 pub use crate::tensor::composite::{BatchNormOptions, CrossEntropy, Reduction};
-pub use crate::{impl_module, module};
 pub use linear::Linear;
-pub use module::{Buffer, Held, Mode, Module, Visitor};
+pub use module::{Buffer, Held, Mode, Module, Visitor, impl_module, module};

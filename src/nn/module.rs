@@ -286,3 +286,5 @@ macro_rules! module {
         $crate::impl_module!($name { $($field),* });
     };
 }
+
+pub use {impl_module, module};

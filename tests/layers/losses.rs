@@ -21,7 +21,7 @@ fn softmax_along_any_axis() {
         let formula = |v: &[Vec<f64>]| {
             let mut out = vec![0.0; 60];
             let strides = [20usize, 5, 1];
-            for start in (0..60).filter(|i| i / strides[along] % dims[along] == 0) {
+            for start in (0..60).filter(|i| (i / strides[along]).is_multiple_of(dims[along])) {
                 let at = |j: usize| start + j * strides[along];
                 let row: Vec<f64> = (0..dims[along]).map(|j| v[0][at(j)]).collect();
                 for (j, y) in log_softmax(&row).into_iter().enumerate() {

@@ -2,7 +2,7 @@
 //! by other libraries; gradients against finite differences of these formulas; eager, traced and frozen bit for bit alike.
 
 // Loops over indices follow the formulas.
-#![allow(clippy::needless_range_loop)]
+#![allow(clippy::needless_range_loop, clippy::type_complexity)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
