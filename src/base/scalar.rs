@@ -68,7 +68,7 @@ impl Scalar {
             return self;
         }
         let bits = match (self.number(), dtype) {
-            (number, DType::F64) => number.as_f64().to_bits(),
+            (number, DType::F64) => number.to_f64().to_bits(),
             (number, DType::F32 | DType::F16 | DType::BF16) => {
                 let value = match number {
                     Number::Float(v) => v as f32,
@@ -107,7 +107,7 @@ impl Scalar {
 
     /// The value as `f64` (rounded beyond 2^53 for `i64`, else exact).
     pub fn as_f64(self) -> f64 {
-        self.number().as_f64()
+        self.number().to_f64()
     }
 
     /// The value as `i64`, by [`Scalar::cast`].
@@ -117,13 +117,14 @@ impl Scalar {
 }
 
 /// A value without its dtype.
+#[derive(Clone, Copy)]
 enum Number {
     Int(i64),
     Float(f64),
 }
 
 impl Number {
-    fn as_f64(self) -> f64 {
+    fn to_f64(self) -> f64 {
         match self {
             Number::Int(v) => v as f64,
             Number::Float(v) => v,
