@@ -14,6 +14,7 @@ pub mod var;
 mod arith;
 mod composite;
 mod create;
+mod gradients;
 mod read;
 mod reduce;
 mod shape;
