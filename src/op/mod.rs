@@ -12,7 +12,7 @@ pub mod elementwise;
 pub mod emit;
 pub mod full;
 pub mod gather;
-mod host;
+pub(crate) mod host;
 pub mod lowering;
 pub mod matmul;
 pub mod movement;

@@ -184,6 +184,18 @@ impl Tensor {
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let at = here();
         let axis = located(self.axis("scatter_add", axis), at)?;
+        // Before anything runs: what fails must not find an index out of range first.
+        let fits =
+            index.rank() == self.rank() && (0..self.rank()).all(|a| a == axis || index.dims()[a] == self.dims()[a]);
+        if !fits {
+            let want = format!("an index of shape {} except along axis {axis} (expand it first)", self.shape());
+            return Err(Error::shape("scatter_add", want, index.shape().to_string()).at(Loc::resolve(at)));
+        }
+        if src.dtype() != self.dtype() {
+            return Err(
+                Error::dtype("scatter_add", format!("a source of {}", self.dtype()), src.dtype()).at(Loc::resolve(at))
+            );
+        }
         let op = Op::ScatterAdd { axis: axis as u8, len: self.dims()[axis] };
         let _scope = Scope::enter();
         let added = emit(&op, &[index, src], at)?;

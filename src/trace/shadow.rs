@@ -395,8 +395,9 @@ impl Session {
         let reason = || format!("recorded: {expected}; now: {}", got());
         tracing::debug!(target: "stepgraph::trace", at = %loc, "{}", reason());
         self.stats.divergences.add(loc, reason);
-        self.stats.recorded += 1;
         self.catch_up()?;
+        // Without memory to catch up, the call stays on its path.
+        self.stats.recorded += 1;
         self.branch();
         self.mode = Mode::Record;
         self.ids = self.ptrs.iter().enumerate().map(|(v, &p)| (p, v as u32)).collect();
