@@ -46,7 +46,7 @@ fn gradients(parameters: &[Var], device: &Device) -> Result<Gradients> {
     let f = |v: &[f64]| v.iter().map(|&x| x as f32).collect::<Vec<_>>();
     let (a, b) = (f(&SLOPES), f(&TARGETS));
     // Host numbers for the 0-d parameter, tensors made before the step for the other one.
-    let off = parameters[0].get().mul(&tensor(&a[..4], device))?.sub(&tensor(&b[..4], device))?;
+    let off = parameters[0].get().mul(tensor(&a[..4], device))?.sub(tensor(&b[..4], device))?;
     let last = parameters[1].get().mul(a[4])?.sub(b[4])?;
     off.mul(&off)?.sum(())?.add(last.mul(&last)?)?.backward()
 }
