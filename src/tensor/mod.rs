@@ -15,6 +15,7 @@ mod arith;
 pub mod composite;
 mod create;
 mod gradients;
+mod promote;
 mod read;
 pub mod reduce;
 mod shape;
