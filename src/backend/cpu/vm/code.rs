@@ -5,6 +5,7 @@
 //! one word for all lanes (`B`). `R` forms take the operands in reverse. One table below gives the
 //! codes, what they do and which [`Instr`] they implement.
 
+use crate::backend::cpu::vm::long::{self, Long};
 use crate::backend::cpu::vm::simd::{Portable, Simd};
 use crate::kernel::Instr;
 
@@ -311,6 +312,8 @@ pub(super) struct Machine {
     /// Tiles of a few lanes.
     pub narrow: Exec,
     pub fold: Fold,
+    /// Instructions with 64-bit lanes.
+    pub long: Long,
 }
 
 impl Machine {
@@ -375,7 +378,7 @@ unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
 
 /// The instances of one instruction set.
 macro_rules! machine {
-    ($name:ident, $simd:ty, $full:path $(, $features:literal)?) => {
+    ($name:ident, $simd:ty, $full:path, $long:path $(, $features:literal)?) => {
         pub(super) mod $name {
             use super::*;
 
@@ -395,18 +398,25 @@ macro_rules! machine {
                 unsafe { super::fold::<$simd>(code, tile) }
             }
 
-            pub(in super::super) const MACHINE: Machine = Machine { full: $full, short, narrow, fold };
+            pub(in super::super) const MACHINE: Machine = Machine { full: $full, short, narrow, fold, long: $long };
         }
     };
 }
 
-machine!(portable, Portable, short);
+machine!(portable, Portable, short, long::portable);
 #[cfg(target_arch = "x86_64")]
 machine!(
     avx512,
     crate::backend::cpu::vm::x86::Avx512,
     crate::backend::cpu::vm::threaded::avx512::full,
+    long::avx512,
     "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
 );
 #[cfg(target_arch = "x86_64")]
-machine!(avx2, crate::backend::cpu::vm::x86::Avx2, crate::backend::cpu::vm::threaded::avx2::full, "avx2,fma,f16c");
+machine!(
+    avx2,
+    crate::backend::cpu::vm::x86::Avx2,
+    crate::backend::cpu::vm::threaded::avx2::full,
+    long::avx2,
+    "avx2,fma,f16c"
+);
