@@ -148,6 +148,54 @@ impl Tensor {
         emit(&Op::Matmul, &[self, rhs], here())
     }
 
+    /// Consecutive parts of `axis`, of these lengths: views, like [`Tensor::slice`]. Where they begin follows from the
+    /// lengths, so it is fixed in a step, and a part costs nothing even as an operand of a product.
+    ///
+    /// ```
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::from_vec(vec![0.0f32, 1.0, 2.0, 3.0, 4.0], [5], &Device::cpu())?;
+    /// let parts = x.split(0, &[2, 3])?;
+    /// assert_eq!(parts[1].to_vec::<f32>()?, [2.0, 3.0, 4.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: lengths that do not add up to the axis's.
+    #[track_caller]
+    pub fn split(&self, axis: isize, lens: &[usize]) -> Result<Vec<Tensor>> {
+        let at = here();
+        let axis = located(self.axis("split", axis), at)?;
+        let have = self.dims()[axis];
+        let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
+        if total != Some(have) {
+            let expected = format!("lengths that add up to the {have} elements of axis {axis}");
+            return Err(Error::argument("split", expected, format!("{lens:?}")).at(Loc::resolve(at)));
+        }
+        let mut start = 0;
+        let part = |&len: &usize| {
+            let from = Scalar::i64(start as i64).constant();
+            start += len;
+            emit(&Op::Slice { axis: axis as u8, start: from, len, step: 1 }, &[self], at)
+        };
+        lens.iter().map(part).collect()
+    }
+
+    /// `parts` consecutive parts of `axis`, all of one length: see [`Tensor::split`].
+    ///
+    /// Errors: a length of the axis that `parts` does not divide; no parts.
+    #[track_caller]
+    pub fn chunk(&self, axis: isize, parts: usize) -> Result<Vec<Tensor>> {
+        let at = here();
+        let _scope = Scope::enter();
+        let have = self.dims()[located(self.axis("chunk", axis), at)?];
+        if parts == 0 || !have.is_multiple_of(parts) {
+            let expected = format!("a number of parts that divides the {have} elements of axis {axis}");
+            return Err(Error::argument("chunk", expected, parts.to_string()).at(Loc::resolve(at)));
+        }
+        self.split(axis, &vec![have / parts; parts])
+    }
+
     /// `out[.., j, ..] = self[.., index[.., j, ..], ..]` along `axis`. `index` is i64, of the same rank,
     /// with the same lengths on the other axes.
     ///

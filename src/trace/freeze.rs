@@ -418,7 +418,7 @@ impl Frozen {
     }
 
     /// Replays `replays` times and tells where the time goes: the label of each kernel and library call with its
-    /// median time, in the order of the launch. The calls are timed one by one, so the host's part is not in it.
+    /// shortest time, in the order of the launch. The calls are timed one by one, so the host's part is not in it.
     ///
     /// ```
     /// use stepgraph::{DType, Device, Result, Tensor, jit};
@@ -437,22 +437,18 @@ impl Frozen {
     ///
     /// Errors: as [`Frozen::replay`].
     pub fn profile(&mut self, replays: usize) -> Result<Vec<(String, Duration)>> {
-        let mut all: Vec<(String, Vec<Duration>)> = Vec::new();
+        let mut all: Vec<(String, Duration)> = Vec::new();
         for _ in 0..replays {
             self.scratch.times = Some(Vec::new());
             self.replay()?;
             for (i, (label, time)) in self.scratch.times.take().unwrap_or_default().into_iter().enumerate() {
                 match all.get_mut(i) {
-                    Some((_, times)) => times.push(time),
-                    None => all.push((label, vec![time])),
+                    Some((_, least)) => *least = time.min(*least),
+                    None => all.push((label, time)),
                 }
             }
         }
-        let median = |mut times: Vec<Duration>| {
-            times.sort_unstable();
-            times[times.len() / 2]
-        };
-        Ok(all.into_iter().map(|(label, times)| (label, median(times))).collect())
+        Ok(all)
     }
 
     /// Replays so far.

@@ -3,7 +3,7 @@
 use crate::backend::cpu::vm::code::{Kind, TILE};
 use crate::backend::cpu::vm::drive::Run;
 use crate::backend::cpu::vm::program::Operand;
-use crate::backend::cpu::vm::space::{Few, Role, Stream};
+use crate::backend::cpu::vm::space::{Class, Few, Role, Stream};
 use crate::base::DType;
 
 /// Consecutive lanes that lie along the last axis of the group.
@@ -145,6 +145,19 @@ impl Run<'_> {
             }
             let base = self.address(stream);
             let stride = s.stride();
+            if s.class == Class::PerRow {
+                let row = self.program.space.row;
+                let src = base.wrapping_add(self.first / row * s.dtype.size());
+                for r in 0..self.lanes / row {
+                    let (src, dst) = (src.wrapping_add(r * s.dtype.size()), dst.add(r * row * size));
+                    match s.dtype {
+                        DType::F32 => copy(src, 0, dst.cast::<u32>(), row, |v: u32| v),
+                        DType::I64 => copy(src, 0, dst.cast::<u64>(), row, |v: u64| v),
+                        DType::Bool => copy(src, 0, dst.cast::<u32>(), row, mask),
+                    }
+                }
+                return;
+            }
             pieces(&self.program.space.group, self.first, self.lanes, |piece| {
                 let (from, to) = s.clip(&piece);
                 let src = base.wrapping_offset(s.offset(&piece) + from as isize * stride);
@@ -171,18 +184,24 @@ impl Run<'_> {
         let stride = s.stride();
         // SAFETY: the caller's contract.
         unsafe {
-            pieces(&self.program.space.group, self.first, self.lanes, |piece| {
-                let mut p = base.wrapping_offset(s.offset(&piece));
-                let mut v = src.add(piece.lane * step);
-                for _ in 0..piece.len {
+            let put = |mut p: *mut u8, stride: isize, mut v: *const u8, step: usize, len: usize| {
+                for _ in 0..len {
                     match s.dtype {
                         DType::F32 => p.cast::<u32>().write_unaligned(v.cast::<u32>().read_unaligned()),
                         DType::I64 => p.cast::<u64>().write_unaligned(v.cast::<u64>().read_unaligned()),
                         DType::Bool => *p = (v.cast::<u32>().read_unaligned() & 1) as u8,
                     }
                     p = p.wrapping_offset(stride);
-                    v = v.add(step);
+                    v = v.wrapping_add(step);
                 }
+            };
+            if s.class == Class::PerRow {
+                let (row, size) = (self.program.space.row, s.dtype.size());
+                let p = base.wrapping_add(self.first / row * size);
+                return put(p, size as isize, src, row * step, self.lanes / row);
+            }
+            pieces(&self.program.space.group, self.first, self.lanes, |piece| {
+                put(base.wrapping_offset(s.offset(&piece)), stride, src.add(piece.lane * step), step, piece.len);
             });
         }
     }
@@ -208,8 +227,11 @@ impl Run<'_> {
             pieces(&self.program.space.group, self.first, self.lanes, |piece| {
                 let src = base.wrapping_offset(s.offset(&piece));
                 let lane = piece.lane;
-                if index.kind == Kind::Word {
-                    let src = src.wrapping_offset(element(indices.read_unaligned()));
+                // One index for the whole piece is the common case of a row.
+                let first = if index.kind == Kind::Word { indices } else { indices.add(lane) };
+                let one = first.read_unaligned();
+                if index.kind == Kind::Word || (1..piece.len).all(|i| first.add(i).read_unaligned() == one) {
+                    let src = src.wrapping_offset(element(one));
                     match s.dtype {
                         DType::F32 => copy(src, stride, dst.cast::<u32>().add(lane), piece.len, |v: u32| v),
                         DType::I64 => copy(src, stride, dst.cast::<u64>().add(lane), piece.len, |v: u64| v),
