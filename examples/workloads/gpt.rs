@@ -110,8 +110,8 @@ impl Gpt {
         let size = WIDTH / HEADS;
         // [3, BATCH, HEADS, LENGTH, size]
         let qkv = x.matmul(&layer.qkv.get())?.reshape([BATCH, LENGTH, 3, HEADS, size])?.permute(&[2, 0, 3, 1, 4])?;
-        let [q, k, v] = &qkv.chunk(0, 3)?[..] else { unreachable!("three parts") };
-        let (q, k, v) = (q.squeeze(0)?, k.squeeze(0)?, v.squeeze(0)?);
+        let part = |i| qkv.slice(0, i, 1)?.squeeze(0);
+        let (q, k, v) = (part(0)?, part(1)?, part(2)?);
         let scores = q.matmul(&k.transpose(-1, -2)?)?.mul(1.0 / (size as f64).sqrt())?;
         let weights = self.visible.select(&scores, f32::NEG_INFINITY)?.softmax(-1)?;
         let mixed = weights.matmul(&v)?.permute(&[0, 2, 1, 3])?.reshape([BATCH, LENGTH, WIDTH])?;

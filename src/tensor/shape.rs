@@ -1,11 +1,13 @@
 //! Movement, joining, indexing, matrix products.
 
+use std::borrow::Cow;
+
 use crate::base::location::Scope;
 use crate::base::shape::IntoShape;
 use crate::base::{Error, Loc, Result, Scalar, Shape};
 use crate::op::{AxisList, Op};
 use crate::tensor::recorder::{emit, here};
-use crate::tensor::{At, Tensor};
+use crate::tensor::{At, Tensor, promote};
 
 /// The error at the caller's line.
 fn located<T>(result: Result<T>, at: At) -> Result<T> {
@@ -128,7 +130,7 @@ impl Tensor {
         emit(&Op::Reshape { shape: self.shape().reduce(1 << axis, false) }, &[self], at)
     }
 
-    /// Tensors joined along `axis`; other lengths and dtypes must be equal.
+    /// Tensors joined along `axis`; other lengths must be equal. Dtypes are promoted ([`crate::DType::promote`]).
     #[track_caller]
     pub fn concat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
         let at = here();
@@ -136,7 +138,9 @@ impl Tensor {
             return Err(Error::argument("concat", "at least one tensor", "none").at(Loc::resolve(at)));
         };
         let axis = located(first.axis("concat", axis), at)? as u8;
-        emit(&Op::Concat { axis }, tensors, at)
+        let dtype = promote::common(tensors, &[]);
+        let tensors: Vec<Cow<'_, Tensor>> = tensors.iter().map(|t| promote::to(t, dtype, at)).collect::<Result<_>>()?;
+        emit(&Op::Concat { axis }, &tensors.iter().map(|t| &**t).collect::<Vec<_>>(), at)
     }
 
     /// Matrix product of the last two axes: `[.., m, k] x [.., k, n]`; leading axes broadcast.
@@ -146,54 +150,6 @@ impl Tensor {
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         emit(&Op::Matmul, &[self, rhs], here())
-    }
-
-    /// Consecutive parts of `axis`, of these lengths: views, like [`Tensor::slice`]. Where they begin follows from the
-    /// lengths, so it is fixed in a step, and a part costs nothing even as an operand of a product.
-    ///
-    /// ```
-    /// # use stepgraph::{Device, Result, Tensor};
-    /// # fn main() -> Result<()> {
-    /// let x = Tensor::from_vec(vec![0.0f32, 1.0, 2.0, 3.0, 4.0], [5], &Device::cpu())?;
-    /// let parts = x.split(0, &[2, 3])?;
-    /// assert_eq!(parts[1].to_vec::<f32>()?, [2.0, 3.0, 4.0]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Errors: lengths that do not add up to the axis's.
-    #[track_caller]
-    pub fn split(&self, axis: isize, lens: &[usize]) -> Result<Vec<Tensor>> {
-        let at = here();
-        let axis = located(self.axis("split", axis), at)?;
-        let have = self.dims()[axis];
-        let total = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
-        if total != Some(have) {
-            let expected = format!("lengths that add up to the {have} elements of axis {axis}");
-            return Err(Error::argument("split", expected, format!("{lens:?}")).at(Loc::resolve(at)));
-        }
-        let mut start = 0;
-        let part = |&len: &usize| {
-            let from = Scalar::i64(start as i64).constant();
-            start += len;
-            emit(&Op::Slice { axis: axis as u8, start: from, len, step: 1 }, &[self], at)
-        };
-        lens.iter().map(part).collect()
-    }
-
-    /// `parts` consecutive parts of `axis`, all of one length: see [`Tensor::split`].
-    ///
-    /// Errors: a length of the axis that `parts` does not divide; no parts.
-    #[track_caller]
-    pub fn chunk(&self, axis: isize, parts: usize) -> Result<Vec<Tensor>> {
-        let at = here();
-        let _scope = Scope::enter();
-        let have = self.dims()[located(self.axis("chunk", axis), at)?];
-        if parts == 0 || !have.is_multiple_of(parts) {
-            let expected = format!("a number of parts that divides the {have} elements of axis {axis}");
-            return Err(Error::argument("chunk", expected, parts.to_string()).at(Loc::resolve(at)));
-        }
-        self.split(axis, &vec![have / parts; parts])
     }
 
     /// `out[.., j, ..] = self[.., index[.., j, ..], ..]` along `axis`. `index` is i64, of the same rank,
@@ -232,6 +188,18 @@ impl Tensor {
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let at = here();
         let axis = located(self.axis("scatter_add", axis), at)?;
+        // Before anything runs: what fails must not find an index out of range first.
+        let fits =
+            index.rank() == self.rank() && (0..self.rank()).all(|a| a == axis || index.dims()[a] == self.dims()[a]);
+        if !fits {
+            let want = format!("an index of shape {} except along axis {axis} (expand it first)", self.shape());
+            return Err(Error::shape("scatter_add", want, index.shape().to_string()).at(Loc::resolve(at)));
+        }
+        if src.dtype() != self.dtype() {
+            return Err(
+                Error::dtype("scatter_add", format!("a source of {}", self.dtype()), src.dtype()).at(Loc::resolve(at))
+            );
+        }
         let op = Op::ScatterAdd { axis: axis as u8, len: self.dims()[axis] };
         let _scope = Scope::enter();
         let added = emit(&op, &[index, src], at)?;
