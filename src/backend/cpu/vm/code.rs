@@ -359,21 +359,6 @@ unsafe fn fold_by<S: Simd>(instr: Instr, tile: *mut u8, f: impl Fn(S::V, S::V) -
     }
 }
 
-#[inline(always)]
-unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
-    // SAFETY: the contract of `Fold`.
-    unsafe {
-        match code {
-            Code::AccAdd => fold_by::<S>(Instr::Add, tile, |a, b| S::add(a, b)),
-            Code::AccMul => fold_by::<S>(Instr::Mul, tile, |a, b| S::mul(a, b)),
-            Code::AccMin => fold_by::<S>(Instr::Min, tile, |a, b| S::min(a, b)),
-            Code::AccMax => fold_by::<S>(Instr::Max, tile, |a, b| S::max(a, b)),
-            Code::AccOr => fold_by::<S>(Instr::Or, tile, |a, b| S::or(a, b)),
-            _ => fold_by::<S>(Instr::And, tile, |a, b| S::and(a, b)),
-        }
-    }
-}
-
 /// Combines each row of `row` lanes of the tile `from` (a power of two of lanes, `lanes` in all) by halving, into all lanes of
 /// the row in the tile `to`, which may be the same; `code` is one of the `Acc` codes.
 ///
@@ -442,19 +427,40 @@ unsafe fn fold_rows_by<S: Simd>(
     }
 }
 
-#[inline(always)]
-unsafe fn fold_rows<S: Simd>(code: Code, from: *const u8, to: *mut u8, row: usize, lanes: usize) {
-    // SAFETY: the contract of `FoldRows`.
-    unsafe {
-        match code {
-            Code::AccAdd => fold_rows_by::<S>(from, to, row, lanes, |a, b| S::add(a, b)),
-            Code::AccMin => fold_rows_by::<S>(from, to, row, lanes, |a, b| S::min(a, b)),
-            Code::AccMax => fold_rows_by::<S>(from, to, row, lanes, |a, b| S::max(a, b)),
-            Code::AccOr => fold_rows_by::<S>(from, to, row, lanes, |a, b| S::or(a, b)),
-            _ => fold_rows_by::<S>(from, to, row, lanes, |a, b| S::and(a, b)),
+macro_rules! folds {
+    (
+        unary { $($unary:tt)* }
+        both { $($both:tt)* }
+        ordered { $($ordered:tt)* }
+        word { $($word:tt)* }
+        combine { $($c:ident $cm:ident [$ci:ident];)* }
+    ) => {
+        /// [`Fold`].
+        #[inline(always)]
+        unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
+            // SAFETY: the same contract.
+            unsafe {
+                match code {
+                    $(Code::$c => fold_by::<S>(Instr::$ci, tile, |a, b| S::$cm(a, b)),)*
+                    _ => debug_assert!(false, "{code:?} combines nothing"),
+                }
+            }
         }
-    }
+
+        /// [`FoldRows`].
+        #[inline(always)]
+        unsafe fn fold_rows<S: Simd>(code: Code, from: *const u8, to: *mut u8, row: usize, lanes: usize) {
+            // SAFETY: the same contract.
+            unsafe {
+                match code {
+                    $(Code::$c => fold_rows_by::<S>(from, to, row, lanes, |a, b| S::$cm(a, b)),)*
+                    _ => debug_assert!(false, "{code:?} combines nothing"),
+                }
+            }
+        }
+    };
 }
+table!(folds);
 
 /// The instances of one instruction set.
 macro_rules! machine {
