@@ -46,9 +46,12 @@ impl Layout {
         self.shape == other.shape && (0..self.shape.rank()).all(|a| self.strides[a] == other.strides[a])
     }
 
-    /// The same strides from the buffer's start.
+    /// The same strides, the element that lies lowest at the buffer's start. (With strides below zero that is not the
+    /// first one, so the offset need not be 0.)
     pub fn from_start(&self) -> Layout {
-        Layout { offset: 0, ..*self }
+        let back = |(a, &d): (usize, &usize)| (d.max(1) as isize - 1) * self.strides[a].min(0);
+        let offset = -self.shape.dims().iter().enumerate().map(back).sum::<isize>();
+        Layout { offset, ..*self }
     }
 
     /// Whether elements lie row-major without gaps (the offset does not matter).
@@ -94,14 +97,16 @@ impl Layout {
         Layout { shape, strides, offset: self.offset }
     }
 
-    /// The view of `len` elements of `axis` from `start`, every `step`-th.
+    /// The view of `len` elements of `axis` from `start` up, every `step`-th; a step below zero gives them in reverse, the
+    /// one at `start` last.
     pub fn slice(&self, axis: usize, start: usize, len: usize, step: isize) -> Layout {
         let mut dims = [0; MAX_RANK];
         dims[..self.shape.rank()].copy_from_slice(self.shape.dims());
         dims[axis] = len;
         let mut out = *self;
         out.shape = Shape::new(&dims[..self.shape.rank()]).unwrap_or(self.shape);
-        out.offset += start as isize * self.strides[axis];
+        let first = if step < 0 { start as isize + (len as isize - 1).max(0) * -step } else { start as isize };
+        out.offset += first * self.strides[axis];
         out.strides[axis] *= step;
         out
     }

@@ -195,7 +195,7 @@ impl Rules for Matmul {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, operands: &[Layout], result: &Layout) -> Option<Library> {
+    fn library(&self, _: &[Type], operands: &[Layout], result: &Layout) -> Option<Library> {
         Some(Matmul::call(operands.first()?, operands.get(1)?, result))
     }
 

@@ -13,12 +13,16 @@ pub mod emit;
 pub mod full;
 pub mod gather;
 mod host;
+pub mod iota;
 pub mod lowering;
 pub mod matmul;
 pub mod movement;
 pub mod reduce;
 pub mod samples;
+pub mod scan;
 pub mod scatter_add;
+pub mod scatter_index;
+pub mod sort;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -26,6 +30,7 @@ pub mod uniform;
 
 use smallvec::SmallVec;
 
+use crate::base::scalar::Origin;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use cast::Cast;
 use concat::Concat;
@@ -33,12 +38,17 @@ pub use elementwise::{Elementwise, Row};
 pub use emit::{Emit, Grad, Val};
 use full::Full;
 use gather::Gather;
+use iota::Iota;
 pub use lowering::{IndexMap, Lowering};
 use matmul::Matmul;
 use movement::{Expand, Permute, Reshape, Slice, Unslice};
 use reduce::Reduce;
 pub use reduce::ReduceKind;
+use scan::Scan;
+pub use scan::ScanKind;
 use scatter_add::ScatterAdd;
+use scatter_index::ScatterIndex;
+use sort::Argsort;
 use uniform::Uniform;
 
 /// An operation with its attributes. Attributes are *structural* (part of the trace's identity)
@@ -54,6 +64,8 @@ pub enum Op {
     /// Uniform draws in [0, 1), f32: element `i` is the first word of Philox4x32-10 with key `seed`
     /// at counter (`i`, `counter`), its upper 24 bits times 2^-24. No operands.
     Uniform { shape: Shape, seed: Scalar, counter: Scalar },
+    /// i64: the row-major index among the axes in the bit mask `axes` of the element's place (of one axis: its coordinate). No operands.
+    Iota { shape: Shape, axes: u8 },
     /// A reduction over the axes in the bit mask `axes`; with `keepdim` they stay as length 1.
     Reduce { kind: ReduceKind, axes: u8, keepdim: bool },
     /// The same elements in row-major order under another shape.
@@ -62,10 +74,12 @@ pub enum Op {
     Permute { order: AxisList },
     /// Broadcast to a larger shape (trailing axes aligned).
     Expand { shape: Shape },
-    /// `len` elements of `axis` from `start`, every `step`-th (`step` >= 1); 0 <= start and the last element in range.
-    Slice { axis: u8, start: Scalar, len: usize, step: usize },
-    /// The reverse of a slice: zeros of length `len` along `axis`, the operand at `start, start + step, …`.
-    Unslice { axis: u8, start: Scalar, len: usize, step: usize },
+    /// `len` elements of `axis` from `start` up, every `|step|`-th (not 0), all in range; with a step below zero they come in
+    /// reverse, the one at `start` last.
+    Slice { axis: u8, start: Scalar, len: usize, step: isize },
+    /// The reverse of a slice: zeros of length `len` along `axis`, the operand at `start`, `start + |step|`, …, its elements
+    /// in reverse if the step is below zero.
+    Unslice { axis: u8, start: Scalar, len: usize, step: isize },
     /// Operands joined along `axis`.
     Concat { axis: u8 },
     /// Batched matrix product of `[.., m, k]` and `[.., k, n]`, batch axes equal or broadcast.
@@ -76,6 +90,13 @@ pub enum Op {
     /// Zeros with `len` along `axis`, then `out[.., index[.., j, ..], ..] += src[.., j, ..]` for j in order;
     /// operands index, src of one shape. The gradient of `Gather`. Indices are clamped and flagged.
     ScatterAdd { axis: u8, len: usize },
+    /// i64, with `len` along `axis`: of each place along it the last j with `index[.., j, ..]` equal to it, -1 if there is
+    /// none. Operand index. Indices are clamped and flagged.
+    ScatterIndex { axis: u8, len: usize },
+    /// Running results along `axis`, from its end if `reverse`.
+    Scan { kind: ScanKind, axis: u8, reverse: bool },
+    /// i64: the positions along `axis` in the order of their elements; equal ones keep their order. NaN is above all numbers.
+    Argsort { axis: u8, descending: bool },
 }
 
 impl Op {
@@ -137,10 +158,16 @@ pub trait Rules {
     /// class is not `Library`.
     fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<crate::kernel::Val>;
 
-    /// The library call, for ops of class `Library`, on operands that lie as these layouts say. `None` where
-    /// the call cannot express them: then they must be copied first.
-    fn library(&self, operands: &[Layout], result: &Layout) -> Option<crate::kernel::library::Library> {
-        let _ = (operands, result);
+    /// The library call, for ops of class `Library`, on operands of these types that lie as these layouts say. `None`
+    /// where the call cannot express them: then they must be copied first.
+    fn library(&self, types: &[Type], operands: &[Layout], result: &Layout) -> Option<crate::kernel::library::Library> {
+        let _ = (types, operands, result);
+        None
+    }
+
+    /// Length of the axis that an index operand points into, for ops that have one and flag what is out of range.
+    fn indexed_axis(&self, operands: &[Type]) -> Option<usize> {
+        let _ = operands;
         None
     }
 
@@ -197,6 +224,7 @@ descriptors!(
     Elementwise,
     Cast,
     Full,
+    Iota,
     Uniform,
     Reduce,
     Reshape,
@@ -207,7 +235,10 @@ descriptors!(
     Concat,
     Matmul,
     Gather,
-    ScatterAdd
+    ScatterAdd,
+    ScatterIndex,
+    Scan,
+    Argsort
 );
 
 impl Op {
@@ -218,6 +249,7 @@ impl Op {
             Op::Cast(to) => Descriptor::Cast(Cast { to }),
             Op::Full { shape, value } => Descriptor::Full(Full { shape, value }),
             Op::Uniform { shape, seed, counter } => Descriptor::Uniform(Uniform { shape, seed, counter }),
+            Op::Iota { shape, axes } => Descriptor::Iota(Iota { shape, axes }),
             Op::Reduce { kind, axes, keepdim } => Descriptor::Reduce(Reduce { kind, axes, keepdim }),
             Op::Reshape { shape } => Descriptor::Reshape(Reshape { shape }),
             Op::Permute { order } => Descriptor::Permute(Permute { order }),
@@ -228,26 +260,48 @@ impl Op {
             Op::Matmul => Descriptor::Matmul(Matmul),
             Op::Gather { axis } => Descriptor::Gather(Gather { axis }),
             Op::ScatterAdd { axis, len } => Descriptor::ScatterAdd(ScatterAdd { axis, len }),
+            Op::ScatterIndex { axis, len } => Descriptor::ScatterIndex(ScatterIndex { axis, len }),
+            Op::Scan { kind, axis, reverse } => Descriptor::Scan(Scan { kind, axis, reverse }),
+            Op::Argsort { axis, descending } => Descriptor::Argsort(Argsort { axis, descending }),
         }
     }
 }
 
 impl Op {
-    /// Whether `other` is the same op up to the values of host scalars: what a trace compares.
+    /// Whether `other` is the same op up to the values of host scalars: what a trace compares. Fixed numbers of the
+    /// library's are compared.
     #[inline]
     pub fn same_structure(&self, other: &Op) -> bool {
         match (self, other) {
             (Op::Elementwise(a), Op::Elementwise(b)) => {
-                std::ptr::eq(a.row, b.row) && a.scalar.map(|s| s.0) == b.scalar.map(|s| s.0)
+                std::ptr::eq(a.row, b.row)
+                    && match (a.scalar, b.scalar) {
+                        (Some((p, s)), Some((q, t))) => p == q && same_source(s, t),
+                        (None, None) => true,
+                        _ => false,
+                    }
             }
-            (Op::Full { shape: a, value: x }, Op::Full { shape: b, value: y }) => a == b && x.dtype == y.dtype,
+            (Op::Full { shape: a, value: x }, Op::Full { shape: b, value: y }) => {
+                a == b && x.dtype == y.dtype && same_source(*x, *y)
+            }
             (Op::Uniform { shape: a, .. }, Op::Uniform { shape: b, .. }) => a == b,
-            (Op::Slice { axis: a, len: l, step: s, .. }, Op::Slice { axis: b, len: m, step: t, .. })
-            | (Op::Unslice { axis: a, len: l, step: s, .. }, Op::Unslice { axis: b, len: m, step: t, .. }) => {
-                (a, l, s) == (b, m, t)
-            }
+            (Op::Slice { axis: a, start: x, len: l, step: s }, Op::Slice { axis: b, start: y, len: m, step: t })
+            | (
+                Op::Unslice { axis: a, start: x, len: l, step: s },
+                Op::Unslice { axis: b, start: y, len: m, step: t },
+            ) => (a, l, s) == (b, m, t) && same_source(*x, *y),
             _ => self == other,
         }
+    }
+}
+
+/// Whether two scalars come alike: both from the host at each call (or from the trace), or both fixed and equal.
+#[inline]
+fn same_source(a: Scalar, b: Scalar) -> bool {
+    match (a.origin, b.origin) {
+        (Origin::Constant, Origin::Constant) => a.cast(b.dtype).bits == b.bits,
+        (Origin::Constant, _) | (_, Origin::Constant) => false,
+        _ => true,
     }
 }
 

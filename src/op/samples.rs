@@ -4,7 +4,7 @@
 use crate::base::host::HostData;
 use crate::base::{DType, HostValue, Scalar, Shape, Type};
 use crate::op::elementwise::{DTypes, Elementwise, Row, rows};
-use crate::op::{AxisList, Op, ReduceKind};
+use crate::op::{AxisList, Op, ReduceKind, ScanKind};
 
 /// One application of an op.
 #[derive(Clone, Debug)]
@@ -133,7 +133,8 @@ fn indices(dims: &[usize], len: usize) -> Operand {
 
 /// Every sample of every op.
 pub fn samples() -> Vec<Sample> {
-    let structural = [sources(), casts(), movements(), unslices(), concats(), reductions(), matmuls(), gathers()];
+    let structural =
+        [sources(), casts(), movements(), unslices(), concats(), reductions(), matmuls(), gathers(), scans(), sorts()];
     rows().flat_map(row_samples).chain(structural.into_iter().flatten()).collect()
 }
 
@@ -202,6 +203,10 @@ fn sources() -> Vec<Sample> {
     for dims in shapes {
         let shape = ty(DType::F32, dims).shape;
         out.extend(values.map(|v| Sample::new(Op::Full { shape, value: v.constant() }, vec![])));
+        let all = (1u8 << dims.len()) - 1;
+        for axes in [0, all, all & 0b10, all & 0b101] {
+            out.push(Sample::new(Op::Iota { shape, axes }, vec![]));
+        }
         for (seed, counter) in [(0, 0), (7, 1 << 33), (-5, 2)] {
             let [seed, counter] = [seed, counter].map(|v| Scalar::i64(v).constant());
             out.push(Sample::new(Op::Uniform { shape, seed, counter }, vec![]));
@@ -239,7 +244,7 @@ fn movements() -> Vec<Sample> {
         [(&[3, 5], &[1, 0]), (&[2, 3, 4], &[2, 0, 1]), (&[2, 3, 4], &[0, 2, 1]), (&[7], &[0]), (&[0, 3], &[1, 0])];
     let expands: [(&[usize], &[usize]); 5] =
         [(&[3, 1], &[3, 5]), (&[4], &[2, 3, 4]), (&[], &[6]), (&[1], &[0]), (&[2, 1, 3], &[2, 130, 3])];
-    let slices: [(&[usize], u8, i64, usize, usize); 7] = [
+    let slices: [(&[usize], u8, i64, usize, isize); 12] = [
         (&[10], 0, 2, 5, 1),
         (&[10], 0, 1, 3, 4),
         (&[4, 9], 1, 3, 6, 1),
@@ -247,6 +252,11 @@ fn movements() -> Vec<Sample> {
         (&[5, 3], 0, 5, 0, 1),
         (&[300], 0, 17, 257, 1),
         (&[3, 3], 0, 2, 1, 1),
+        (&[7], 0, 0, 7, -1),
+        (&[4, 9], 1, 3, 6, -1),
+        (&[4, 131, 2], 1, 0, 44, -3),
+        (&[5, 3], 0, 5, 0, -2),
+        (&[3, 3], 0, 2, 1, -1),
     ];
     let mut out = Vec::new();
     for operand in [floats, integers, truths] {
@@ -261,7 +271,7 @@ fn movements() -> Vec<Sample> {
 }
 
 fn unslices() -> Vec<Sample> {
-    let cases: [(&[usize], u8, i64, usize, usize); 8] = [
+    let cases: [(&[usize], u8, i64, usize, isize); 12] = [
         (&[5], 0, 2, 10, 1),
         (&[3], 0, 1, 10, 4),
         (&[4, 6], 1, 3, 9, 1),
@@ -270,6 +280,10 @@ fn unslices() -> Vec<Sample> {
         (&[257], 0, 17, 300, 1),
         (&[3, 3], 0, 0, 3, 1),
         (&[2, 0], 0, 1, 4, 2),
+        (&[7], 0, 0, 7, -1),
+        (&[4, 6], 1, 2, 9, -1),
+        (&[4, 44, 2], 1, 1, 131, -3),
+        (&[1, 3], 0, 2, 5, -1),
     ];
     let mut out = Vec::new();
     for operand in [floats, integers, truths] {
@@ -379,12 +393,72 @@ fn gathers() -> Vec<Sample> {
         for operand in [floats, integers, truths] {
             out.push(Sample::new(Op::Gather { axis }, vec![operand(x), indices(index, len)]));
         }
+        out.push(Sample::new(Op::ScatterIndex { axis, len }, vec![indices(index, len)]));
         let op = Op::ScatterAdd { axis, len };
         out.push(Sample { absolute: 4e-5, ..Sample::new(op, vec![indices(index, len), floats(index)]) });
         // Indices out of range are clamped.
         let wild = || Operand { values: Values::Range(-3.0, len as f64 + 3.0), ..indices(index, len) };
         out.push(Sample::new(Op::Gather { axis }, vec![floats(x), wild()]));
+        out.push(Sample::new(Op::ScatterIndex { axis, len }, vec![wild()]));
         out.push(Sample { absolute: 4e-5, ..Sample::new(op, vec![wild(), floats(index)]) });
+    }
+    out
+}
+
+/// Shapes and axes of ops along one axis.
+const ALONG: [(&[usize], u8); 12] = [
+    (&[1], 0),
+    (&[7], 0),
+    (&[129], 0),
+    (&[5, 3], 0),
+    (&[5, 3], 1),
+    (&[3, 65], 0),
+    (&[9, 33], 1),
+    (&[2, 7, 40], 1),
+    (&[4, 1, 3], 1),
+    (&[3, 0], 1),
+    (&[0, 3], 1),
+    (&[3, 2, 5, 2], 2),
+];
+
+fn scans() -> Vec<Sample> {
+    let mut out = Vec::new();
+    for kind in ScanKind::ALL {
+        for operand in [floats, integers] {
+            for (i, (dims, axis)) in ALONG.into_iter().enumerate() {
+                let op = Op::Scan { kind, axis, reverse: i % 2 == 1 };
+                // Products of factors of up to 2 grow and vanish: sums are compared closely, the others by size.
+                let mut operands: Vec<Operand> = (0..kind.inputs()).map(|_| operand(dims)).collect();
+                if kind == ScanKind::Product {
+                    operands[0].values = Values::Range(-1.5, 1.5);
+                } else if kind == ScanKind::Recurrence {
+                    operands[0].values = Values::Range(-0.9, 0.9);
+                }
+                let n = dims[axis as usize] as f64;
+                out.push(Sample { relative: n * 2e-7, absolute: n * 1e-6, ..Sample::new(op, operands) });
+            }
+            let special = || Operand { values: Values::Special, ..operand(&[6, 40]) };
+            let operands = (0..kind.inputs()).map(|_| special()).collect();
+            out.push(Sample::new(Op::Scan { kind, axis: 0, reverse: false }, operands));
+        }
+    }
+    out
+}
+
+fn sorts() -> Vec<Sample> {
+    let mut out = Vec::new();
+    for operand in [floats, integers, truths] {
+        for (i, (dims, axis)) in ALONG.into_iter().enumerate() {
+            let op = Op::Argsort { axis, descending: i % 3 == 1 };
+            // Few different numbers, so that there are ties.
+            let x =
+                Operand { values: if i % 2 == 0 { Values::Index(5) } else { operand(dims).values }, ..operand(dims) };
+            out.push(Sample::new(op, vec![x]));
+        }
+        for descending in [false, true] {
+            let special = Operand { values: Values::Special, ..operand(&[6, 40]) };
+            out.push(Sample::new(Op::Argsort { axis: 1, descending }, vec![special]));
+        }
     }
     out
 }

@@ -124,10 +124,14 @@ impl Rules for ScatterAdd {
         Ok(b.select(hit, sum, zero))
     }
 
-    fn library(&self, operands: &[Layout], _: &Layout) -> Option<Library> {
+    fn library(&self, _: &[Type], operands: &[Layout], _: &Layout) -> Option<Library> {
         let [index, src] = operands else { return None };
         // The call has no offsets.
         if index.offset == 0 && src.offset == 0 { self.call(index, src) } else { None }
+    }
+
+    fn indexed_axis(&self, _: &[Type]) -> Option<usize> {
+        Some(self.len)
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {

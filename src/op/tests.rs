@@ -127,7 +127,7 @@ fn draws_are_those_of_philox() {
 #[test]
 fn a_shared_matrix_makes_one_long_product() {
     let contiguous = |dims: &[usize]| Layout::contiguous(Shape::new(dims).unwrap());
-    let call = |a: &Layout, b: &Layout, c: &Layout| match Op::Matmul.rules().library(&[*a, *b], c) {
+    let call = |a: &Layout, b: &Layout, c: &Layout| match Op::Matmul.rules().library(&[], &[*a, *b], c) {
         Some(Library::Matmul(m)) => (m.batch, m.m, m.a.row, m.c.row, m.b.batch),
         other => panic!("{other:?}"),
     };

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{Layout, Result};
+use crate::base::{Layout, Result, Type};
 use crate::ir::rewrite::Rewriter;
 use crate::ir::{Graph, NodeId, NodeOp};
 use crate::op::{Class, Op};
@@ -32,7 +32,8 @@ pub fn stage(graph: &Graph, _: &Options, notes: &mut Vec<Decision>) -> Result<Gr
         let contiguous = |o: NodeId| Layout::contiguous(graph.node(o).ty.shape);
         let layouts: SmallVec<[Layout; 3]> =
             node.operands.iter().map(|&o| view(graph, &roles, o).map_or(contiguous(o), |(_, layout)| layout)).collect();
-        if op.rules().library(&layouts, &Layout::contiguous(node.ty.shape)).is_some() {
+        let types: SmallVec<[Type; 3]> = node.operands.iter().map(|&o| graph.node(o).ty).collect();
+        if op.rules().library(&types, &layouts, &Layout::contiguous(node.ty.shape)).is_some() {
             out.copy(v)?;
             continue;
         }

@@ -14,9 +14,17 @@ pub mod var;
 mod arith;
 mod composite;
 mod create;
+mod einsum;
+mod indexing;
+mod join;
+mod order;
+mod pick;
+mod ranges;
 mod read;
 mod reduce;
+mod scan;
 mod shape;
+mod statistics;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,6 +34,7 @@ use crate::backend::Buffer;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Shape, Type};
 
 pub use device::{CpuOptions, Device};
+pub use pick::{Pick, Picks};
 pub use random::Rng;
 pub use tape::Gradients;
 pub use var::Var;

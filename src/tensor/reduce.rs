@@ -1,7 +1,7 @@
 //! Reductions over axes.
 
 use crate::base::location::Scope;
-use crate::base::{Error, Loc, Result};
+use crate::base::{DType, Error, Loc, Result};
 use crate::op::{Op, ReduceKind};
 use crate::tensor::recorder::{emit, here};
 use crate::tensor::{At, Tensor};
@@ -44,7 +44,7 @@ impl Axes for &[isize] {
 }
 
 impl Tensor {
-    fn axis_mask(&self, op: &'static str, axes: &impl Axes) -> Result<u8> {
+    pub(crate) fn axis_mask(&self, op: &'static str, axes: &impl Axes) -> Result<u8> {
         let Some(list) = axes.axes() else {
             return Ok(((1u16 << self.rank()) - 1) as u8);
         };
@@ -57,6 +57,11 @@ impl Tensor {
             mask |= bit;
         }
         Ok(mask)
+    }
+
+    /// Number of elements combined in each result over the axes of `mask`.
+    pub(crate) fn reduced_count(&self, mask: u8) -> usize {
+        (0..self.rank()).filter(|a| mask >> a & 1 == 1).map(|a| self.dims()[a]).product()
     }
 
     fn reduce(&self, name: &'static str, kind: ReduceKind, axes: impl Axes, keepdim: bool, at: At) -> Result<Tensor> {
@@ -101,6 +106,39 @@ impl Tensor {
         self.reduce("min", ReduceKind::Min, axes, true, here())
     }
 
+    /// Whether any element along `axes` is true, or not zero. Over no elements: false.
+    #[track_caller]
+    pub fn any(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.truths()?.reduce("any", ReduceKind::Any, axes, false, here())
+    }
+
+    /// As [`Tensor::any`], the axes kept with length 1.
+    #[track_caller]
+    pub fn any_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.truths()?.reduce("any", ReduceKind::Any, axes, true, here())
+    }
+
+    /// Whether all elements along `axes` are true, or not zero. Over no elements: true.
+    #[track_caller]
+    pub fn all(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.truths()?.reduce("all", ReduceKind::All, axes, false, here())
+    }
+
+    /// As [`Tensor::all`], the axes kept with length 1.
+    #[track_caller]
+    pub fn all_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.truths()?.reduce("all", ReduceKind::All, axes, true, here())
+    }
+
+    /// "Is not zero".
+    fn truths(&self) -> Result<Tensor> {
+        if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.to_dtype(DType::Bool) }
+    }
+
     /// Mean over `axes`, which disappear: the sum divided by the number of elements (over none: NaN).
     #[track_caller]
     pub fn mean(&self, axes: impl Axes) -> Result<Tensor> {
@@ -120,7 +158,7 @@ impl Tensor {
             return Err(Error::dtype("mean", "a float tensor", self.dtype()).at(Loc::resolve(at)));
         }
         let mask = self.axis_mask("mean", &axes).map_err(|e| e.at(Loc::resolve(at)))?;
-        let count: usize = (0..self.rank()).filter(|a| mask >> a & 1 == 1).map(|a| self.dims()[a]).product();
+        let count = self.reduced_count(mask);
         let sum = emit(&Op::Reduce { kind: ReduceKind::Sum, axes: mask, keepdim }, &[self], at)?;
         sum.div(count as f32)
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::{Error, ErrorKind, Result};
+use crate::base::{Error, ErrorKind, Result, Type};
 use crate::ir::{Graph, InputKind, NodeId};
 use crate::pass;
 use crate::tensor::Tensor;
@@ -136,10 +136,12 @@ impl Session {
     /// that may raise it is named.
     fn index_error(&self, end: u32) -> Option<Error> {
         (self.seg_base..end).map(|ordinal| self.event(ordinal)).find_map(|e| {
-            if e.kind != Kind::Op || !matches!(e.op, crate::op::Op::Gather { .. } | crate::op::Op::ScatterAdd { .. }) {
+            if e.kind != Kind::Op {
                 return None;
             }
             let operands: Vec<&Tensor> = e.operands.iter().filter_map(|&v| self.handle(v).ok()).collect();
+            let types: Vec<Type> = operands.iter().map(|t| t.ty()).collect();
+            e.op.rules().indexed_axis(&types)?;
             Some(crate::tensor::eager::index_error(&e.op, &operands).at(e.loc))
         })
     }

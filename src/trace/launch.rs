@@ -122,12 +122,12 @@ pub(crate) fn launch_plan(
         };
         let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
         let mut layout = plan.layouts[k].clone();
-        if let OutputStorage::Input(i) = target.storage
-            && bindings[i as usize].layout.offset != 0
-        {
-            // The plan knows its inputs from their first element on.
-            let offset = layout.offset + bindings[i as usize].layout.offset;
-            layout = Layout { offset, ..*layout }.into();
+        if let OutputStorage::Input(i) = target.storage {
+            // The plan knows its inputs from their lowest element on.
+            let moved = bindings[i as usize].layout.offset - plan.inputs[i as usize].layout.offset;
+            if moved != 0 {
+                layout = Layout { offset: layout.offset + moved, ..*layout }.into();
+            }
         }
         Ok(Ready { buffer, layout })
     };

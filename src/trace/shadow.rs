@@ -5,25 +5,29 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::location::Scope;
-use crate::base::{Loc, Result};
+use crate::base::{Loc, Result, scalar};
 use crate::op::Op;
 use crate::tensor::tape::{GradTable, Gradients, no_tape};
 use crate::tensor::{At, Device, Tensor, Var, eager};
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, Event, ExternalGuard, Kind, NONE, Path, PathId, ValId, VarGuard};
 
-/// Appends the op's host scalars, each in the dtype that the event's parameter has.
+/// Appends the op's host scalars, each in the dtype that the event's parameter has. Fixed numbers are no parameters.
 #[inline]
 fn collect(op: &Op, event: &Event, params: &mut Vec<u64>) {
     match (op, &event.op) {
         (Op::Elementwise(given), Op::Elementwise(known)) => {
-            if let (Some((_, g)), Some((_, k))) = (given.scalar, known.scalar) {
+            if let (Some((_, g)), Some((_, k))) = (given.scalar, known.scalar)
+                && g.origin == scalar::Origin::Host
+            {
                 params.push(g.cast(k.dtype).bits);
             }
         }
-        (Op::Full { value, .. }, _) => params.push(value.bits),
+        (Op::Full { value, .. }, _) if value.origin == scalar::Origin::Host => params.push(value.bits),
         (Op::Uniform { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
-        (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) => params.push(start.bits),
+        (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) if start.origin == scalar::Origin::Host => {
+            params.push(start.bits);
+        }
         _ => {}
     }
 }

@@ -4,7 +4,7 @@ pub mod kernel;
 
 use smallvec::SmallVec;
 
-use crate::base::{Error, Layout, Loc};
+use crate::base::{Error, Layout, Loc, Type};
 use crate::ir::{Graph, NodeId};
 use crate::op::Class;
 use crate::pass::fuse::Fusion;
@@ -68,7 +68,9 @@ fn library(
         layouts.push(layout);
     }
     args.push(node);
-    let call = op_of(graph, node).and_then(|op| op.rules().library(&layouts, &Layout::contiguous(n.ty.shape)));
+    let types: SmallVec<[Type; 3]> = n.operands.iter().map(|&o| graph.node(o).ty).collect();
+    let result = Layout::contiguous(n.ty.shape);
+    let call = op_of(graph, node).and_then(|op| op.rules().library(&types, &layouts, &result));
     Ok((call.ok_or_else(|| Error::bug("lower", "a library op without its call"))?, args))
 }
 
