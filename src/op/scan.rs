@@ -35,14 +35,6 @@ pub(super) fn lines(layout: &Layout, axis: usize) -> Option<Lines> {
     Some(Lines { offset: flat.offset as i64, strides: [0, 1, 2].map(|a| flat.strides[a] as i64) })
 }
 
-/// The sum and the product of two lanes.
-fn instructions(ty: Ty) -> (Instr, Instr) {
-    match ty {
-        Ty::I64 => (Instr::LAdd, Instr::LMul),
-        _ => (Instr::Add, Instr::Mul),
-    }
-}
-
 /// `v` moved by one along `axis`, to higher indices or to lower ones, with a zero at the free place.
 fn shift(g: &mut Grad<'_>, v: Val, axis: u8, up: bool) -> Result<Val> {
     let len = g.ty(v).shape[axis as usize];
@@ -144,7 +136,7 @@ impl Rules for Scan {
 
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
         let result = self.infer(&host::types(operands))?;
-        if host::is_double(operands) {
+        if host::is_real(operands) {
             let doubles: Vec<Vec<f64>> = operands.iter().map(|v| v.data.to_f64()).collect();
             let inputs: Vec<&[f64]> = doubles.iter().map(|v| v.as_slice()).collect();
             let step = |before: f64, factor: f64, x: f64| match self.kind {
@@ -152,18 +144,24 @@ impl Rules for Scan {
                 ScanKind::Product => before * x,
                 ScanKind::Recurrence => factor * before + x,
             };
-            return Ok(HostValue::new(result.shape, HostData::F64(self.run(result.shape, &inputs, step))));
+            return Ok(HostValue::new(
+                result.shape,
+                HostData::Real(result.dtype, self.run(result.shape, &inputs, step)),
+            ));
         }
-        let lanes: Vec<Vec<u64>> = operands.iter().map(|v| host::lanes(&v.data)).collect();
+        let lanes: Vec<Vec<u64>> = operands.iter().map(|v| v.data.lanes()).collect();
         let inputs: Vec<&[u64]> = lanes.iter().map(|v| v.as_slice()).collect();
-        let (add, mul) = instructions(Ty::of(result.dtype));
+        let ty = Ty::of(result.dtype);
+        let (Some(add), Some(mul)) = (Instr::Add.on(ty), Instr::Mul.on(ty)) else {
+            return Err(Error::dtype(self.name(), "numbers", result.dtype));
+        };
         let step = |before: u64, factor: u64, x: u64| match self.kind {
             ScanKind::Sum => add.eval(&[before, x]),
             ScanKind::Product => mul.eval(&[before, x]),
             ScanKind::Recurrence => add.eval(&[mul.eval(&[factor, before]), x]),
         };
         let out = self.run(result.shape, &inputs, step);
-        Ok(HostValue::new(result.shape, host::from_lanes(result.dtype, &out)))
+        Ok(HostValue::new(result.shape, HostData::from_lanes(result.dtype, &out)))
     }
 
     fn flops(&self, operands: &[Type], result: Type) -> u64 {
@@ -178,11 +176,11 @@ impl Rules for Scan {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, types: &[Type], operands: &[Layout], _: &Layout) -> Option<Library> {
+    fn library(&self, operands: &[(DType, Layout)], _: &Layout) -> Option<Library> {
         let axis = self.axis as usize;
-        let inputs: Option<Vec<Lines>> = operands.iter().map(|l| lines(l, axis)).collect();
-        let dims = around(operands.last()?.shape, axis);
-        let dtype = types.last()?.dtype;
+        let inputs: Option<Vec<Lines>> = operands.iter().map(|(_, l)| lines(l, axis)).collect();
+        let (dtype, x) = operands.last()?;
+        let (dtype, dims) = (*dtype, around(x.shape, axis));
         Some(Library::Scan(library::Scan { dtype, kind: self.kind, reverse: self.reverse, dims, inputs: inputs? }))
     }
 

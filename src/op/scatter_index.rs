@@ -63,8 +63,8 @@ impl Rules for ScatterIndex {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, _: &[Type], operands: &[Layout], _: &Layout) -> Option<Library> {
-        let (index, axis) = (operands.first()?, self.axis as usize);
+    fn library(&self, operands: &[(DType, Layout)], _: &Layout) -> Option<Library> {
+        let ((_, index), axis) = (operands.first()?, self.axis as usize);
         let dims = around(index.shape, axis);
         Some(Library::ScatterIndex(library::ScatterIndex { dims, len: self.len, index: lines(index, axis)? }))
     }

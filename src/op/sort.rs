@@ -79,10 +79,9 @@ impl Rules for Argsort {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, types: &[Type], operands: &[Layout], _: &Layout) -> Option<Library> {
-        let (x, axis) = (operands.first()?, self.axis as usize);
-        let dtype = types.first()?.dtype;
-        let (dims, input) = (around(x.shape, axis), lines(x, axis)?);
+    fn library(&self, operands: &[(DType, Layout)], _: &Layout) -> Option<Library> {
+        let (&(dtype, x), axis) = (operands.first()?, self.axis as usize);
+        let (dims, input) = (around(x.shape, axis), lines(&x, axis)?);
         Some(Library::Argsort(library::Argsort { dtype, descending: self.descending, dims, input }))
     }
 

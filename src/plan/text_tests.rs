@@ -45,9 +45,9 @@ plan @step arena 64 params($0: i64, $1: f32) {
     scatter_add f32 outer 1 count 7 len 5 inner 1, index [0,1,0], src [0,1,0]
   step 4 \"scatter_index\" (%5, %7)
     scatter_index [2,3,1] len 5, [3,-1,1] + 2
-  step 5 \"recurrence\" (%0, %0, %8)
+  step 5 \"recurrence\" (%1, %1, %8)
     scan recurrence f32 [1,4,3] reverse, [12,3,1], [0,3,1]
-  step 6 \"argsort\" (%0, %9)
+  step 6 \"argsort\" (%1, %9)
     argsort f32 [4,3,1] descending, [3,1,1]
 }
 ";

@@ -5,7 +5,7 @@
 //! product where there are labels to sum over, else an elementwise product.
 
 use crate::base::location::Scope;
-use crate::base::{DType, Error, Loc, Result};
+use crate::base::{Error, Loc, Result};
 use crate::tensor::Tensor;
 use crate::tensor::recorder::here;
 
@@ -219,9 +219,8 @@ fn product(a: Term, b: Term, wanted: impl Fn(Label) -> bool, lengths: &[(Label, 
     let (batch, sum): (Vec<Label>, Vec<Label>) = shared.into_iter().partition(|&l| wanted(l));
     let right: Vec<Label> = b.labels.iter().copied().filter(|&l| a.position(l).is_none()).collect();
     let labels = [&batch[..], &left, &right].concat();
-    let a_type = a.tensor.dtype();
-    if sum.is_empty() || a_type != DType::F32 {
-        // Nothing to sum over, or no matrix product of this dtype.
+    if sum.is_empty() || !a.tensor.dtype().is_float() {
+        // Nothing to sum over, or integers, which have no matrix product.
         let all = [&labels[..], &sum].concat();
         let tensor = a.aligned(&all)?.mul(&b.aligned(&all)?)?;
         return Term { tensor, labels: all }.summed(wanted);

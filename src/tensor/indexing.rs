@@ -1,11 +1,13 @@
 //! Writing at indices, masks, choosing.
 
+use std::borrow::Cow;
+
 use crate::base::location::Scope;
 use crate::base::{DType, Error, Loc, Result, Scalar};
 use crate::op::Op;
 use crate::tensor::arith::Operand;
 use crate::tensor::recorder::{emit, emit_on, here};
-use crate::tensor::{At, Tensor};
+use crate::tensor::{At, Tensor, promote};
 
 impl Tensor {
     /// `self` with `out[.., index[.., j, ..], ..] = src[.., j, ..]` along `axis`: the reverse of [`Tensor::gather`].
@@ -33,7 +35,8 @@ impl Tensor {
         let _scope = Scope::enter();
         let axis = self.axis("scatter", axis).map_err(|e| e.at(Loc::resolve(at)))?;
         self.check_index("scatter", axis, index, at)?;
-        let last = emit(&Op::ScatterIndex { axis: axis as u8, len: self.dims()[axis] }, &[index], at)?;
+        let index = index.indices(at)?;
+        let last = emit(&Op::ScatterIndex { axis: axis as u8, len: self.dims()[axis] }, &[&index], at)?;
         let written = last.ge(Operand::Scalar(Scalar::i64(0).constant()))?;
         let src: Operand<'_> = src.into();
         let src = match &src {
@@ -54,6 +57,11 @@ impl Tensor {
         written.select(&chosen, self)
     }
 
+    /// Integers as the i64 that index ops take; others as they are, to be refused there.
+    pub(super) fn indices(&self, at: At) -> Result<Cow<'_, Tensor>> {
+        if self.dtype().is_int() { promote::to(self, DType::I64, at) } else { Ok(Cow::Borrowed(self)) }
+    }
+
     /// The index of a scatter into this tensor.
     fn check_index(&self, op: &'static str, axis: usize, index: &Tensor, at: At) -> Result<()> {
         let fits =
@@ -65,7 +73,7 @@ impl Tensor {
         Err(Error::shape(op, want, index.shape().to_string()).at(Loc::resolve(at)))
     }
 
-    /// `self` plus the slices of `src` added to the slices of `axis` that a 1-d i64 `index` names, in order.
+    /// `self` plus the slices of `src` added to the slices of `axis` that a 1-d `index` of integers names, in order.
     ///
     /// Errors: an index that is not 1-d; a source whose shape is not this one's with the index's length along `axis`.
     #[track_caller]
@@ -108,7 +116,7 @@ impl Tensor {
         self.select(a, b)
     }
 
-    /// i64: a last axis of length `classes`, 1 at the class that each element of this i64 tensor names and 0 elsewhere. A
+    /// i64: a last axis of length `classes`, 1 at the class that each element of this integer tensor names and 0 elsewhere. A
     /// class out of range (such as an ignored label -1) gives zeros only.
     ///
     /// ```
@@ -125,11 +133,11 @@ impl Tensor {
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
         let at = here();
         let _scope = Scope::enter();
-        if self.dtype().is_float() || self.dtype() == DType::Bool {
+        if !self.dtype().is_int() {
             return Err(Error::dtype("one_hot", "integer labels", self.dtype()).at(Loc::resolve(at)));
         }
         let shape = crate::base::Shape::new(&[classes])?;
         let places = emit_on(self.device(), &Op::Iota { shape, axes: 1 }, &[], at)?;
-        self.unsqueeze(-1)?.eq(&places.to_dtype(self.dtype())?)?.to_dtype(DType::I64)
+        self.indices(at)?.unsqueeze(-1)?.eq(&places)?.to_dtype(DType::I64)
     }
 }

@@ -147,7 +147,7 @@ impl Tensor {
     /// # }
     /// ```
     ///
-    /// Errors: a float for a tensor of integers or truth values.
+    /// Errors: a number that the dtype cannot hold: a float for integers, one out of their range.
     #[track_caller]
     pub fn pad(&self, axis: isize, before: usize, after: usize, value: impl Into<Scalar>) -> Result<Tensor> {
         let at = here();
@@ -155,7 +155,7 @@ impl Tensor {
         self.checked_len("pad", axis, at)?;
         let a = self.axis("pad", axis)?;
         let value: Scalar = value.into();
-        if value.dtype.is_float() && !self.dtype().is_float() {
+        if !value.fits(self.dtype()) {
             let want = format!("a host number that {} can hold", self.dtype());
             return Err(Error::argument("pad", want, value.to_string()).at(Loc::resolve(at)));
         }

@@ -35,7 +35,7 @@ impl Tensor {
     }
 
     /// `start`, `start + step`, `start + 2 * step`, … as long as `end` is not reached: i64 if all three are integers, else
-    /// f32 (`start + i * step`, rounded after each operation). Inside a step `start` and `step` may change from call to call;
+    /// f32 (`start + i * step` in f64, then rounded). Inside a step `start` and `step` may change from call to call;
     /// the number of elements is part of the shape.
     ///
     /// Errors: a step of 0 or that leads away from `end`; infinities, NaN, truth values; too many elements.
@@ -79,9 +79,10 @@ impl Tensor {
             return wrong("at most 2^48 elements", format!("{count} of them"));
         }
         let places = iota(Shape::new(&[count as usize])?, 1, device, at)?;
-        let places = if whole { places } else { places.to_dtype(DType::F32)? };
+        let places = if whole { places } else { places.to_dtype(DType::F64)? };
         let places = if step.is_some() { places.mul(Operand::Scalar(by))? } else { places };
-        places.add(Operand::Scalar(start))
+        let values = places.add(Operand::Scalar(start))?;
+        if whole { Ok(values) } else { values.to_dtype(DType::F32) }
     }
 
     /// `count` f32 numbers evenly spaced from `start` to `end`, both included. Those of the second half are computed from `end`
@@ -102,10 +103,10 @@ impl Tensor {
         let step = if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 };
         let places = iota(shape, 1, device, at)?;
         let fixed = |v: i64| Operand::Scalar(Scalar::i64(v).constant());
-        let back = places.neg()?.add(fixed(count as i64 - 1))?.to_dtype(DType::F32)?.mul(step)?;
+        let back = places.neg()?.add(fixed(count as i64 - 1))?.to_dtype(DType::F64)?.mul(step)?;
         let upper = back.neg()?.add(end)?;
-        let lower = places.to_dtype(DType::F32)?.mul(step)?.add(start)?;
-        places.lt(fixed(count as i64 / 2 + count as i64 % 2))?.select(&lower, &upper)
+        let lower = places.to_dtype(DType::F64)?.mul(step)?.add(start)?;
+        places.lt(fixed(count as i64 / 2 + count as i64 % 2))?.select(&lower, &upper)?.to_dtype(DType::F32)
     }
 
     /// The identity matrix of `n` rows: ones on the diagonal, zeros elsewhere.

@@ -4,7 +4,7 @@ use crate::base::location::Scope;
 use crate::base::{DType, Error, Loc, Result};
 use crate::op::{Op, ReduceKind};
 use crate::tensor::recorder::{emit, here};
-use crate::tensor::{At, Tensor};
+use crate::tensor::{At, Tensor, promote};
 
 /// Which axes a reduction runs over: `()` for all, one axis, or several; negative ones count from the end.
 pub trait Axes {
@@ -69,7 +69,8 @@ impl Tensor {
         emit(&Op::Reduce { kind, axes, keepdim }, &[self], at)
     }
 
-    /// Sum over `axes`, which disappear. In a fixed order: the same bits on every device, instruction
+    /// Sum over `axes`, which disappear. Of integers and truth values i64 (wrapping); 16-bit floats add up in f32 and are
+    /// rounded once. In a fixed order: the same bits on every device, instruction
     /// set and number of threads. Over no elements: 0.
     #[track_caller]
     pub fn sum(&self, axes: impl Axes) -> Result<Tensor> {
@@ -104,6 +105,28 @@ impl Tensor {
     #[track_caller]
     pub fn min_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         self.reduce("min", ReduceKind::Min, axes, true, here())
+    }
+
+    /// Product over `axes`, which disappear. Of integers and truth values i64 (wrapping); 16-bit floats are multiplied in f32
+    /// and rounded once. In a fixed order, as [`Tensor::sum`]. Over no elements: 1. Its gradient is right at zeros, too.
+    ///
+    /// ```
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [2, 2], &Device::cpu())?;
+    /// assert_eq!(x.prod(1)?.to_vec::<f32>()?, [2.0, 12.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn prod(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("prod", ReduceKind::Prod, axes, false, here())
+    }
+
+    /// As [`Tensor::prod`], the axes kept with length 1.
+    #[track_caller]
+    pub fn prod_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("prod", ReduceKind::Prod, axes, true, here())
     }
 
     /// Whether any element along `axes` is true, or not zero. Over no elements: false.
@@ -159,7 +182,10 @@ impl Tensor {
         }
         let mask = self.axis_mask("mean", &axes).map_err(|e| e.at(Loc::resolve(at)))?;
         let count = self.reduced_count(mask);
-        let sum = emit(&Op::Reduce { kind: ReduceKind::Sum, axes: mask, keepdim }, &[self], at)?;
-        sum.div(count as f32)
+        // A 16-bit sum may overflow where the mean does not: both steps in f32.
+        let wide = promote::to(self, if self.dtype().is_half() { DType::F32 } else { self.dtype() }, at)?;
+        let sum = emit(&Op::Reduce { kind: ReduceKind::Sum, axes: mask, keepdim }, &[&wide], at)?;
+        let mean = sum.div(count as f64)?;
+        Ok(promote::to(&mean, self.dtype(), at)?.into_owned())
     }
 }

@@ -1,15 +1,16 @@
-//! Reductions composed of others: each is one kernel over rows when it is traced.
+//! Reductions composed of others: each is one kernel over rows when it is traced. 16-bit floats are computed in f32 and
+//! rounded once.
 
 use crate::base::location::Scope;
-use crate::base::{Error, Loc, Result, Scalar};
+use crate::base::{DType, Error, Loc, Result, Scalar};
 use crate::tensor::arith::Operand;
 use crate::tensor::recorder::here;
 use crate::tensor::reduce::Axes;
 use crate::tensor::{At, Tensor};
 
 /// A fixed number of the library's own.
-fn fixed(v: f32) -> Operand<'static> {
-    Operand::Scalar(Scalar::f32(v).constant())
+fn fixed(v: f64) -> Operand<'static> {
+    Operand::Scalar(Scalar::f64(v).constant())
 }
 
 /// Axes already checked.
@@ -31,6 +32,11 @@ impl Tensor {
             self.axis_mask(op, axes)
         };
         check().map_err(|e| e.at(Loc::resolve(at)))
+    }
+
+    /// `f` of this tensor, 16-bit floats in f32 and the result rounded once.
+    fn widely(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        if self.dtype().is_half() { f(&self.to_dtype(DType::F32)?)?.to_dtype(self.dtype()) } else { f(self) }
     }
 
     /// Without the reduced axes, or with them.
@@ -65,18 +71,23 @@ impl Tensor {
 
     fn log_sum_exp(&self, axes: impl Axes, keepdim: bool, at: At) -> Result<Tensor> {
         let mask = self.float_axes("logsumexp", &axes, at)?;
+        self.widely(|x| x.log_sum_exp_wide(mask, keepdim, at))
+    }
+
+    fn log_sum_exp_wide(&self, mask: u8, keepdim: bool, at: At) -> Result<Tensor> {
         if self.reduced_count(mask) == 0 {
             let value = Scalar::f32(f32::NEG_INFINITY).cast(self.dtype());
             return Tensor::full_at(self.shape().reduce(mask, keepdim), value, self.device(), at);
         }
         // A finite number near the largest element: infinities stay infinite beside it.
+        let largest = if self.dtype() == DType::F64 { f64::MAX } else { f32::MAX as f64 };
         let top = self.max_keepdim(Mask(mask))?.detach()?;
-        let top = top.maximum(fixed(f32::MIN))?.minimum(fixed(f32::MAX))?;
+        let top = top.maximum(fixed(-largest))?.minimum(fixed(largest))?;
         let sum = self.sub(&top)?.exp()?.sum_keepdim(Mask(mask))?;
         // No element but -inf: no gradient, rather than 0 / 0.
         let nothing = sum.eq(fixed(0.0))?;
         let log = nothing.select(fixed(1.0), &sum)?.log()?.add(&top)?;
-        nothing.select(fixed(f32::NEG_INFINITY), &log)?.kept(mask, keepdim)
+        nothing.select(fixed(f64::NEG_INFINITY), &log)?.kept(mask, keepdim)
     }
 
     /// Variance over `axes`: squared differences from the mean, divided by the number of elements less one (of one
@@ -118,25 +129,34 @@ impl Tensor {
     #[track_caller]
     pub fn std(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
-        self.variance("std", axes, 1.0, false, here())?.root()
+        self.deviation(axes, 1.0, false, here())
     }
 
     /// As [`Tensor::std`], the axes kept with length 1.
     #[track_caller]
     pub fn std_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
-        self.variance("std", axes, 1.0, true, here())?.root()
+        self.deviation(axes, 1.0, true, here())
     }
 
     /// Standard deviation with another correction: the square root of [`Tensor::var_with`].
     #[track_caller]
     pub fn std_with(&self, axes: impl Axes, correction: f64, keepdim: bool) -> Result<Tensor> {
         let _scope = Scope::enter();
-        self.variance("std", axes, correction, keepdim, here())?.root()
+        self.deviation(axes, correction, keepdim, here())
     }
 
     fn variance(&self, op: &'static str, axes: impl Axes, correction: f64, keepdim: bool, at: At) -> Result<Tensor> {
         let mask = self.float_axes(op, &axes, at)?;
+        self.widely(|x| x.spread(mask, correction, keepdim))
+    }
+
+    fn deviation(&self, axes: impl Axes, correction: f64, keepdim: bool, at: At) -> Result<Tensor> {
+        let mask = self.float_axes("std", &axes, at)?;
+        self.widely(|x| x.spread(mask, correction, keepdim)?.root())
+    }
+
+    fn spread(&self, mask: u8, correction: f64, keepdim: bool) -> Result<Tensor> {
         let count = self.reduced_count(mask) as f64;
         let differences = self.sub(&self.mean_keepdim(Mask(mask))?)?;
         let squares = differences.mul(&differences)?;
@@ -185,6 +205,10 @@ impl Tensor {
         if p.is_nan() {
             return Err(Error::argument("norm", "a number or an infinity for p", "NaN").at(Loc::resolve(at)));
         }
+        self.widely(|x| x.p_norm_wide(p, mask, keepdim))
+    }
+
+    fn p_norm_wide(&self, p: f64, mask: u8, keepdim: bool) -> Result<Tensor> {
         let sum = |t: &Tensor| if keepdim { t.sum_keepdim(Mask(mask)) } else { t.sum(Mask(mask)) };
         let size = self.abs()?;
         match p {
@@ -202,7 +226,7 @@ impl Tensor {
     /// A number from 0 up to the power `p`; the gradient at 0 is 0.
     fn raised(&self, p: f64) -> Result<Tensor> {
         let zero = self.eq(fixed(0.0))?;
-        let at_zero = if p > 0.0 { 0.0 } else { f32::INFINITY };
+        let at_zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
         zero.select(fixed(at_zero), &zero.select(fixed(1.0), self)?.log()?.mul(p)?.exp()?)
     }
 }

@@ -128,7 +128,7 @@ fn mistakes_are_named() {
     says("i1->i", &[&a], "letters, `...`, `,` and one `->`, got `1`");
     says("ij->i->j", &[&a], "got `-`");
     says("......ij->i", &[&a], "one `...`");
-    says("ii->i", &[&a], "axes of one length for the repeated label `i`");
+    says("ii->i", &[&a], "axes of one length for label `i`, got 3 and 4");
     says("ij,ij->ij", &[&a, &a.to_dtype(DType::I64).unwrap()], "f32 like operand 0, got i64");
     says("é->", &[&a], "letters");
 }

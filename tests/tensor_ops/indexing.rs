@@ -129,3 +129,18 @@ fn slices_chosen_by_indices_of_any_shape() {
     assert_eq!(x.index_select(0, &i64s(&[], &[1])).unwrap().dims(), [4]);
     assert_eq!(gradient(&x, |x| x.index_select(0, &index)?.sum(-1)), [2., 2., 2., 2., 7., 7., 7., 7., 1., 1., 1., 1.]);
 }
+
+#[test]
+fn indices_of_any_integers() {
+    let x = f32s(&[3], &[10., 20., 30.]);
+    let bytes = Tensor::from_slice(&[2u8, 0], [2], &cpu()).unwrap();
+    let words = bytes.to_dtype(DType::I32).unwrap();
+    for index in [&bytes, &words] {
+        assert_eq!(numbers(|| x.gather(0, index)), [30., 10.]);
+        assert_eq!(numbers(|| x.index_select(0, index)), [30., 10.]);
+        assert_eq!(numbers(|| x.scatter(0, index, -1.0)), [-1., 20., -1.]);
+        assert_eq!(numbers(|| x.scatter_add(0, index, &f32s(&[2], &[1., 2.]))), [12., 20., 31.]);
+        assert_eq!(numbers(|| index.one_hot(3)), [0., 0., 1., 1., 0., 0.]);
+    }
+    assert!(message(x.gather(0, &x)).contains("gather: expected an i64 index, got f32"));
+}

@@ -1,6 +1,7 @@
 //! Reductions, and those composed of them.
 
 use super::*;
+use stepgraph::DType;
 
 const SHAPES: [(&[usize], &[usize]); 8] = [
     (&[7], &[0]),
@@ -33,7 +34,7 @@ fn any_and_all() {
     assert_eq!(numbers(|| x.any(())), [1.0]);
     assert_eq!(x.any_keepdim(1).unwrap().dims(), [3, 1]);
     assert_eq!(x.all_keepdim([0, 1]).unwrap().dims(), [1, 1]);
-    let none = Tensor::zeros([2, 0], stepgraph::DType::Bool, &cpu()).unwrap();
+    let none = Tensor::zeros([2, 0], DType::Bool, &cpu()).unwrap();
     assert_eq!(numbers(|| none.any(1)), [0.0, 0.0]);
     assert_eq!(numbers(|| none.all(1)), [1.0, 1.0]);
     assert!(message(x.any(2)).contains("any: expected an axis in -2..2 of shape [3,2], got 2"));
@@ -68,7 +69,7 @@ fn extremes_are_where_a_loop_finds_them() {
         for x in forms(dims, k as u32) {
             // Few values, so that there are ties.
             let x =
-                x.mul(3.0).unwrap().to_dtype(stepgraph::DType::I64).unwrap().to_dtype(stepgraph::DType::F32).unwrap();
+                x.mul(3.0).unwrap().to_dtype(DType::I64).unwrap().to_dtype(DType::F32).unwrap();
             let axes = &signed(axes)[..];
             let plain: Vec<usize> = axes.iter().map(|&a| a as usize).collect();
             let first = |g: &Vec<f64>, better: fn(f64, f64) -> bool| {
@@ -98,11 +99,11 @@ fn an_extreme_of_rows_is_one_kernel() {
 
 #[test]
 fn extremes_need_elements() {
-    let empty = Tensor::zeros([3, 0], stepgraph::DType::F32, &cpu()).unwrap();
+    let empty = Tensor::zeros([3, 0], DType::F32, &cpu()).unwrap();
     assert!(message(empty.argmax(1)).contains("argmax: expected at least one element along the reduced axes"));
     assert!(message(empty.argmin(())).contains("argmin: expected at least one element"));
     assert_eq!(empty.argmax(0).unwrap().dims(), [0]);
-    let truths = Tensor::zeros([3], stepgraph::DType::Bool, &cpu()).unwrap();
+    let truths = Tensor::zeros([3], DType::Bool, &cpu()).unwrap();
     assert!(message(truths.argmax(0)).contains("got bool"));
 }
 
@@ -131,7 +132,7 @@ fn log_sum_exp_of_infinities() {
     assert_eq!(got[..4], [f64::NEG_INFINITY, 3.0, f64::INFINITY, f64::INFINITY]);
     assert!(got[4].is_nan());
     assert_eq!(got[5], 3e38f32 as f64);
-    let none = Tensor::zeros([2, 0], stepgraph::DType::F32, &cpu()).unwrap();
+    let none = Tensor::zeros([2, 0], DType::F32, &cpu()).unwrap();
     assert_eq!(numbers(|| none.logsumexp(1)), [f64::NEG_INFINITY; 2]);
     // The softmax; nothing where there is nothing.
     let slopes = gradient(&f32s(&[3, 2], &[0.0, 0.0, -inf, -inf, -inf, 1.0]), |x| x.logsumexp(1));
@@ -247,4 +248,54 @@ fn exponents_and_corrections_are_not_baked_in() {
         harness::assert_bits_eq("var", &var.to_host().unwrap(), &want_var.to_host().unwrap());
     }
     assert_eq!(step.report().paths, 1);
+}
+
+#[test]
+fn products_of_groups() {
+    for (k, (dims, axes)) in SHAPES.into_iter().enumerate() {
+        for x in forms(dims, 40 + k as u32) {
+            let x = x.mul(0.5).unwrap().add(1.0).unwrap();
+            let want: Vec<f64> = groups(&x, axes).iter().map(|g| g.iter().product()).collect();
+            close(&numbers(|| x.prod(&signed(axes)[..])), &want, 2e-5);
+        }
+    }
+    assert_eq!(filled(&[2, 3], 0).prod_keepdim(1).unwrap().dims(), [2, 1]);
+    let none = Tensor::zeros([2, 0], DType::F32, &cpu()).unwrap();
+    assert_eq!(numbers(|| none.prod(1)), [1.0, 1.0]);
+    let i = i64s(&[2, 3], &[2, 3, 4, 1 << 40, 1 << 40, 3]);
+    assert_eq!(integers(&i.prod(1).unwrap().to_host().unwrap()), [24, 0], "wraps");
+    let b = f32s(&[3], &[1., 0., 1.]).to_dtype(DType::Bool).unwrap();
+    assert_eq!((b.prod(()).unwrap().dtype(), numbers(|| b.prod(()))), (DType::I64, vec![0.0]));
+}
+
+#[test]
+fn slopes_of_products() {
+    // The product of the others, weights 1 and 2: without zeros, with one, with two, with all.
+    let x = f32s(&[4, 3], &[2., 3., 4., 2., 0., 4., 0., 3., 0., 0., 0., 0.]);
+    let want = [12., 8., 6., 0., 2. * 8., 0., 0., 0., 0., 0., 0., 0.];
+    assert_eq!(gradient(&x, |x| x.prod(1)), want);
+    assert_eq!(gradient(&f32s(&[2, 2], &[1., 2., 3., 0.]), |x| x.prod(())), [0., 0., 0., 6.]);
+    assert_eq!(kernels(|| x.prod(1)), 1);
+}
+
+/// 16-bit floats are computed in f32, and rounded once: no square overflows, no sum stands still.
+#[test]
+fn narrow_floats() {
+    let large = f32s(&[2], &[400., 400.]).to_dtype(DType::F16).unwrap();
+    let norm = large.norm(2.0, ()).unwrap();
+    assert_eq!(norm.dtype(), DType::F16);
+    // 565.685… lies between 565.5 and 566.0 in f16.
+    assert_eq!(numbers(|| large.norm(2.0, ())), [565.5]);
+    assert_eq!(numbers(|| large.var_with((), 0.0, false)), [0.0]);
+    let many = Tensor::ones([1000], DType::BF16, &cpu()).unwrap();
+    assert_eq!(numbers(|| many.norm(1.0, ())), [1000.0]);
+    close(&numbers(|| many.logsumexp(())), &[1.0 + 1000f64.ln()], 4e-3);
+    assert_eq!(numbers(|| many.cumsum(0)?.i(999)), [1000.0], "1000 additions in bf16 would stop at 256");
+    let wide = Tensor::from_slice(&[1e300f64, -1e300], [2], &cpu()).unwrap();
+    assert_eq!(numbers(|| wide.logsumexp(())), [1e300]);
+    assert_eq!(numbers(|| wide.norm(f64::INFINITY, ())), [1e300]);
+    let bytes = Tensor::from_slice(&[3u8, 255, 255], [3], &cpu()).unwrap();
+    assert_eq!(numbers(|| bytes.argmax(0)), [1.0]);
+    assert_eq!(integers(&bytes.cumsum(0).unwrap().to_host().unwrap()), [3, 258, 513]);
+    assert_eq!(integers(&bytes.prod(0).unwrap().to_host().unwrap()), [3 * 255 * 255]);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::cpu::threads::Pool;
 use crate::backend::dispatch::Call;
+use crate::base::dtype::{bf16, f16};
 use crate::base::{DType, Error, ErrorKind, Result};
 use crate::kernel::library::{Library, Scan, ScanKind};
 use crate::plan::StepKind;
@@ -29,10 +30,16 @@ pub(in crate::backend::cpu) fn scan(plan: &Checked, step: usize, pool: &Arc<Pool
     };
     let run: Run = match scan.dtype {
         DType::F32 => run_block::<f32>,
+        DType::F64 => run_block::<f64>,
+        DType::F16 => run_block::<f16>,
+        DType::BF16 => run_block::<bf16>,
         DType::I64 => run_block::<i64>,
-        other => {
-            let detail = format!("dtype {other}");
-            return Err(Error::new(ErrorKind::Unsupported { op: "scan".into(), device: "cpu".into(), detail }));
+        DType::I32 => run_block::<i32>,
+        DType::I8 => run_block::<i8>,
+        DType::U8 => run_block::<u8>,
+        DType::Bool => {
+            let (op, device) = ("scan".into(), "cpu".into());
+            return Err(Error::new(ErrorKind::Unsupported { op, device, detail: "dtype bool".into() }));
         }
     };
     let call = ScanCall::new(scan, slots, run, pool);
@@ -127,8 +134,8 @@ trait Lane: Copy + Default {
     fn mul(self, other: Self) -> Self;
 }
 
-macro_rules! lane {
-    ($ty:ty, $a:ident, $b:ident => $add:expr, $mul:expr) => {
+macro_rules! lanes {
+    ($($ty:ty: $a:ident, $b:ident => $add:expr, $mul:expr;)*) => { $(
         impl Cell for $ty {
             type Lane = $ty;
             fn load(self) -> $ty {
@@ -148,10 +155,30 @@ macro_rules! lane {
                 $mul
             }
         }
-    };
+    )* };
 }
-lane!(f32, a, b => a + b, a * b);
-lane!(i64, a, b => a.wrapping_add(b), a.wrapping_mul(b));
+lanes! {
+    f32: a, b => a + b, a * b;
+    f64: a, b => a + b, a * b;
+    i64: a, b => a.wrapping_add(b), a.wrapping_mul(b);
+    i32: a, b => a.wrapping_add(b), a.wrapping_mul(b);
+    i8: a, b => a.wrapping_add(b), a.wrapping_mul(b);
+    u8: a, b => a.wrapping_add(b), a.wrapping_mul(b);
+}
+
+/// 16-bit floats go on in f32; each result is rounded once.
+macro_rules! halves {
+    ($($ty:ty),*) => { $(impl Cell for $ty {
+        type Lane = f32;
+        fn load(self) -> f32 {
+            self.to_f32()
+        }
+        fn store(lane: f32) -> $ty {
+            <$ty>::from_f32(lane)
+        }
+    })* };
+}
+halves!(f16, bf16);
 
 /// # Safety
 /// The bases are those of the call's operands; `outer` and `first` are coordinates of it.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::backend::cpu::threads::Pool;
 use crate::backend::dispatch::Call;
-use crate::base::{DType, Error, ErrorKind, Result};
+use crate::base::dtype::{bf16, f16};
+use crate::base::{DType, Error, Result};
 use crate::kernel::library::{Argsort, Library};
 use crate::plan::StepKind;
 use crate::plan::check::Checked;
@@ -22,13 +23,13 @@ pub(in crate::backend::cpu) fn argsort(plan: &Checked, step: usize, pool: &Arc<P
     };
     let line: Line = match sort.dtype {
         DType::F32 => line::<f32>,
+        DType::F64 => line::<f64>,
+        DType::F16 => line::<f16>,
+        DType::BF16 => line::<bf16>,
         DType::I64 => line::<i64>,
-        DType::Bool => line::<u8>,
-        #[allow(unreachable_patterns)]
-        other => {
-            let detail = format!("dtype {other}");
-            return Err(Error::new(ErrorKind::Unsupported { op: "argsort".into(), device: "cpu".into(), detail }));
-        }
+        DType::I32 => line::<i32>,
+        DType::I8 => line::<i8>,
+        DType::U8 | DType::Bool => line::<u8>,
     };
     let [outer, len, inner] = sort.dims;
     let (lines, doublings) = (outer * inner, (len.max(2) as f64).log2());
@@ -99,34 +100,51 @@ trait Key: Copy {
     fn key(self) -> u64;
 }
 
-impl Key for f32 {
-    const BITS: u32 = 32;
-    fn key(self) -> u64 {
-        // Zeros alike; every NaN above infinity.
-        let bits = if self == 0.0 { 0 } else { self.to_bits() };
-        let key = if self.is_nan() {
-            u32::MAX
-        } else if bits >> 31 == 1 {
-            !bits
-        } else {
-            bits | 1 << 31
-        };
-        key as u64
-    }
+macro_rules! floats {
+    ($($ty:ty, $uint:ty, $bits:literal;)*) => { $(impl Key for $ty {
+        const BITS: u32 = $bits;
+        fn key(self) -> u64 {
+            // Zeros alike; every NaN above infinity.
+            let bits = if self == 0.0 { 0 } else { self.to_bits() };
+            let key = if self.is_nan() {
+                <$uint>::MAX
+            } else if bits >> ($bits - 1) == 1 {
+                !bits
+            } else {
+                bits | 1 << ($bits - 1)
+            };
+            key as u64
+        }
+    })* };
+}
+floats! {
+    f32, u32, 32;
+    f64, u64, 64;
 }
 
-impl Key for i64 {
-    const BITS: u32 = 64;
-    fn key(self) -> u64 {
-        self as u64 ^ 1 << 63
-    }
+macro_rules! halves {
+    ($($ty:ty),*) => { $(impl Key for $ty {
+        const BITS: u32 = 32;
+        fn key(self) -> u64 {
+            self.to_f32().key()
+        }
+    })* };
 }
+halves!(f16, bf16);
 
-impl Key for u8 {
-    const BITS: u32 = 8;
-    fn key(self) -> u64 {
-        self as u64
-    }
+macro_rules! integers {
+    ($($ty:ty, $uint:ty, $flip:expr;)*) => { $(impl Key for $ty {
+        const BITS: u32 = <$ty>::BITS;
+        fn key(self) -> u64 {
+            (self as $uint ^ $flip) as u64
+        }
+    })* };
+}
+integers! {
+    i64, u64, 1 << 63;
+    i32, u32, 1 << 31;
+    i8, u8, 1 << 7;
+    u8, u8, 0;
 }
 
 /// # Safety
