@@ -154,12 +154,9 @@ fn vectors_in_products() {
 fn products_read_views_in_place() {
     let (a, b) = (filled(&[6, 3, 4], 1), filled(&[6, 5, 4], 2));
     assert_eq!(kernels(|| a.matmul(&b.t()?)), 1, "transposed");
-    assert_eq!(
-        kernels(|| a
-            .permute(&[1, 0, 2])?
-            .matmul(&b.permute(&[2, 0, 1])?.permute(&[1, 0, 2])?.slice_step(0, 2, 3, -1)?)),
-        1
-    );
+    let turned =
+        || a.permute(&[1, 0, 2])?.matmul(&b.permute(&[2, 0, 1])?.permute(&[1, 0, 2])?.chunk(0, 2)?[1].flip(0)?);
+    assert_eq!(kernels(turned), 1, "axes in any order, a part of them");
     assert_eq!(kernels(|| a.matmul(&b.i(0)?.t()?.expand([6, 4, 5])?)), 2, "a start that is a host number is copied");
     assert_eq!(kernels(|| a.matmul(&b.chunk(0, 6)?[0].transpose(1, 2)?.expand([6, 4, 5])?)), 1, "one matrix for all");
     assert_eq!(kernels(|| a.flip(1)?.matmul(&b.t()?.flip(())?)), 1, "backwards");

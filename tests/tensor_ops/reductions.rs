@@ -68,8 +68,7 @@ fn extremes_are_where_a_loop_finds_them() {
     for (k, (dims, axes)) in SHAPES.into_iter().enumerate() {
         for x in forms(dims, k as u32) {
             // Few values, so that there are ties.
-            let x =
-                x.mul(3.0).unwrap().to_dtype(DType::I64).unwrap().to_dtype(DType::F32).unwrap();
+            let x = x.mul(3.0).unwrap().to_dtype(DType::I64).unwrap().to_dtype(DType::F32).unwrap();
             let axes = &signed(axes)[..];
             let plain: Vec<usize> = axes.iter().map(|&a| a as usize).collect();
             let first = |g: &Vec<f64>, better: fn(f64, f64) -> bool| {
