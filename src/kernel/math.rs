@@ -274,7 +274,7 @@ pub fn philox4x32_10(b: &mut Builder, counter: [Val; 4], key: [Val; 2]) -> [Val;
 pub fn unit_interval(b: &mut Builder, word: Val) -> Val {
     let (eight, step) = (b.u32(8), b.f32(2f32.powi(-24)));
     let top = b.ushr(word, eight);
-    let whole = b.utof(top);
+    let whole = b.itof(top);
     b.mul(whole, step)
 }
 

@@ -18,6 +18,26 @@ pub fn minimum(a: f32, b: f32) -> f32 {
     }
 }
 
+/// `a^b` modulo 2^64. A negative `b` gives the reciprocal cut to a whole number: 1 for 1, ±1 for -1, else 0 (for 0, too).
+pub fn integer_power(a: i64, b: i64) -> i64 {
+    if b < 0 {
+        return match a {
+            1 => 1,
+            -1 => 1 - 2 * (b & 1),
+            _ => 0,
+        };
+    }
+    let (mut power, mut square, mut left) = (1i64, a, b);
+    while left > 0 {
+        if left & 1 == 1 {
+            power = power.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        left >>= 1;
+    }
+    power
+}
+
 /// `a * 2^floor(n)` with one rounding, gradual underflow and overflow to infinity.
 /// An infinite `n` stands for the factor +inf or +0, so `scale(0, inf)` and `scale(inf, -inf)` are NaN.
 pub fn scale(a: f32, n: f32) -> f32 {

@@ -4,6 +4,7 @@
 use crate::base::host::HostData;
 use crate::base::{DType, HostValue, Scalar, Shape, Type};
 use crate::op::elementwise::{DTypes, Elementwise, Row, rows};
+use crate::op::random::Draw;
 use crate::op::{AxisList, Op, ReduceKind};
 
 /// One application of an op.
@@ -144,6 +145,8 @@ pub fn dtypes(rule: DTypes) -> &'static [DType] {
         DTypes::Number => &[DType::F32, DType::I64],
         DTypes::Compare | DTypes::Select => &DType::ALL,
         DTypes::Logic => &[DType::Bool],
+        DTypes::Bits => &[DType::Bool, DType::I64],
+        DTypes::Integer => &[DType::I64],
     }
 }
 
@@ -204,7 +207,7 @@ fn sources() -> Vec<Sample> {
         out.extend(values.map(|v| Sample::new(Op::Full { shape, value: v.constant() }, vec![])));
         for (seed, counter) in [(0, 0), (7, 1 << 33), (-5, 2)] {
             let [seed, counter] = [seed, counter].map(|v| Scalar::i64(v).constant());
-            out.push(Sample::new(Op::Uniform { shape, seed, counter }, vec![]));
+            out.extend(Draw::ALL.map(|draw| Sample::new(Op::Random { draw, shape, seed, counter }, vec![])));
         }
     }
     out

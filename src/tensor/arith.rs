@@ -5,7 +5,7 @@
 
 use crate::base::{DType, Error, Loc, Result, Scalar};
 use crate::op::Op;
-use crate::op::elementwise::{Elementwise, Row, arith, compare, logic, math};
+use crate::op::elementwise::{Elementwise, Row, arith, compare, logic};
 use crate::tensor::Tensor;
 use crate::tensor::recorder::{emit, here};
 
@@ -17,7 +17,7 @@ pub enum Operand<'a> {
 }
 
 impl Operand<'_> {
-    fn tensor(&self) -> Option<&Tensor> {
+    pub(super) fn tensor(&self) -> Option<&Tensor> {
         match self {
             Operand::Tensor(t) => Some(t),
             Operand::Owned(t) => Some(t),
@@ -44,12 +44,12 @@ macro_rules! scalar_operand {
 scalar_operand!(f32, f64, i64, i32, usize, bool);
 
 #[track_caller]
-fn unary(row: &'static Row, x: &Tensor) -> Result<Tensor> {
+pub(super) fn unary(row: &'static Row, x: &Tensor) -> Result<Tensor> {
     emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[x], here())
 }
 
 #[track_caller]
-fn binary(row: &'static Row, a: &Tensor, b: Operand<'_>) -> Result<Tensor> {
+pub(super) fn binary(row: &'static Row, a: &Tensor, b: Operand<'_>) -> Result<Tensor> {
     match b {
         Operand::Tensor(b) => emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[a, b], here()),
         Operand::Owned(b) => emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[a, &b], here()),
@@ -62,46 +62,36 @@ macro_rules! unary_methods {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self) -> Result<Tensor> { unary(&$row, self) }
+            pub fn $name(&self) -> Result<Tensor> { $crate::tensor::arith::unary(&$row, self) }
         )* }
     };
 }
+pub(super) use unary_methods;
 
 macro_rules! binary_methods {
     ($($(#[$doc:meta])* $name:ident = $row:path;)*) => {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name<'a>(&self, rhs: impl Into<Operand<'a>>) -> Result<Tensor> { binary(&$row, self, rhs.into()) }
+            pub fn $name<'a>(&self, rhs: impl Into<$crate::tensor::arith::Operand<'a>>) -> Result<Tensor> {
+                $crate::tensor::arith::binary(&$row, self, rhs.into())
+            }
         )* }
     };
 }
+pub(super) use binary_methods;
 
 unary_methods! {
     /// `-x`, elementwise.
     neg = arith::NEG;
     /// Absolute value; its gradient at 0 is 0.
     abs = arith::ABS;
-    /// `e^x`; at most 2 ulp from the exact value.
-    exp = math::EXP;
-    /// Natural logarithm; -inf at 0, NaN below; at most 2 ulp.
-    log = math::LOG;
-    /// Sine of radians, for all finite values; at most 2.1 ulp.
-    sin = math::SIN;
-    /// Cosine of radians, for all finite values; at most 2.1 ulp.
-    cos = math::COS;
-    /// Hyperbolic tangent; at most 2 ulp.
-    tanh = math::TANH;
-    /// Square root, correctly rounded; NaN below 0.
-    sqrt = math::SQRT;
     /// `1 / x`.
     recip = arith::RECIP;
     /// `max(x, 0)`; NaN stays NaN; the gradient at 0 is 0.
     relu = arith::RELU;
     /// The same values, through which no gradient flows.
     detach = arith::DETACH;
-    /// Logical "not" of a bool tensor.
-    not = logic::NOT;
 }
 
 binary_methods! {
@@ -129,11 +119,11 @@ binary_methods! {
     gt = compare::GT;
     /// `self >= rhs`, as bool.
     ge = compare::GE;
-    /// Logical "and" of bool tensors.
+    /// "And" of bool tensors; of integers bit by bit.
     and = logic::AND;
-    /// Logical "or" of bool tensors.
+    /// "Or" of bool tensors; of integers bit by bit.
     or = logic::OR;
-    /// Logical "xor" of bool tensors.
+    /// "Exclusive or" of bool tensors; of integers bit by bit.
     xor = logic::XOR;
 }
 

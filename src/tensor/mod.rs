@@ -14,6 +14,7 @@ pub mod var;
 mod arith;
 mod composite;
 mod create;
+mod math;
 mod read;
 mod reduce;
 mod shape;

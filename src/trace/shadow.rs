@@ -22,7 +22,7 @@ fn collect(op: &Op, event: &Event, params: &mut Vec<u64>) {
             }
         }
         (Op::Full { value, .. }, _) => params.push(value.bits),
-        (Op::Uniform { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
+        (Op::Random { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
         (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) => params.push(start.bits),
         _ => {}
     }
@@ -68,7 +68,7 @@ impl Session {
         collect(op, e, &mut self.params);
         self.ptrs.push(t.addr());
         self.cursor += 1;
-        if matches!(op, Op::Uniform { .. }) {
+        if matches!(op, Op::Random { .. }) {
             self.note_draw();
         }
         Some(t)

@@ -46,6 +46,8 @@ fn refused(dtypes: DTypes, data: DType) -> Option<&'static str> {
         DTypes::Float if !data.is_float() => Some("f32"),
         DTypes::Number if data == DType::Bool => Some("f32 or i64"),
         DTypes::Logic if data != DType::Bool => Some("bool"),
+        DTypes::Bits if data.is_float() => Some("bool or i64"),
+        DTypes::Integer if data.is_float() || data == DType::Bool => Some("i64"),
         _ => None,
     }
 }
