@@ -1,4 +1,4 @@
-//! The workloads W1 to W4 that `benches/peers` runs on other frameworks, on stepgraph: the same data, shapes, options
+//! The workloads W1 to W7 that `benches/peers` runs on other frameworks, on stepgraph: the same data, shapes, options
 //! and JSON lines.
 //!
 //! ```sh
@@ -6,27 +6,31 @@
 //! ```
 //!
 //! `eager` runs op by op, `traced` runs the closure in a `jit::Step`, `frozen` replays its launch without the closure:
-//! traced calls until the step can be frozen, then the initial `Var`s are set back, then only replays. W4 reads the
-//! loss on the host at every step. With `--threads 1` start it under `taskset -c 0`, as the peers.
+//! traced calls until the step can be frozen, then the initial `Var`s are set back, then only replays. W4 and W5 read
+//! the loss on the host at every step. With `--threads 1` start it under `taskset -c 0`, as the peers.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use clap::Parser;
-use items::{Chain, CosCos, Doubling, Training, W1_SIZES, W2_REPEATS, W2_SIZES, W3_N, W3_OPS, W3_TINY, W4_BATCHES};
-use stepgraph::{CpuOptions, Device, Result, Tensor, jit};
+use gpt::Gpt;
+use items::{Chain, CosCos, Doubling, NormGelu, Product, Softmax, Training, W1_SIZES, W2_REPEATS, W2_SIZES};
+use items::{W3_N, W3_OPS, W3_TINY, W4_BATCHES, W6_SHAPE, W7_SHAPES};
+use stepgraph::{CpuOptions, Device, Result, Tensor, Var, jit};
 
+#[path = "workloads/gpt.rs"]
+mod gpt;
 #[path = "workloads/items.rs"]
 mod items;
 
-/// W1 to W4 of benches/peers/README.md on stepgraph; prints JSON lines.
+/// W1 to W7 of benches/peers/README.md on stepgraph; prints JSON lines.
 #[derive(Parser)]
 struct Args {
     /// CPU threads a kernel may use
     #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Comma list, e.g. W1,W4
-    #[arg(long, value_delimiter = ',', default_value = "W1,W2,W3,W4")]
+    #[arg(long, value_delimiter = ',', default_value = "W1,W2,W3,W4,W5,W6,W7")]
     workloads: Vec<String>,
     /// Comma list out of eager, traced, frozen
     #[arg(long, value_delimiter = ',', default_value = "eager,traced,frozen")]
@@ -149,23 +153,26 @@ impl Args {
         Ok(())
     }
 
-    /// W4 in the wanted modes.
-    fn training(&self, workload: &str, batch: usize, device: &Device) -> Result<()> {
+    /// A training step in the wanted modes.
+    fn training<I: Train>(&self, workload: &str, device: &Device, make: impl Fn() -> Result<I>) -> Result<()> {
         if self.wanted(workload, "eager") {
-            let mut item = Training::new(batch, device)?;
+            let mut item = make()?;
             self.bench(workload, "eager", device, 0.0, || item.run()?.item().map(Some))?;
         }
         if self.wanted(workload, "traced") {
-            let (mut item, mut step) = (Training::new(batch, device)?, jit::Step::new());
+            let (mut item, mut step) = (make()?, jit::Step::new());
             self.bench(workload, "traced", device, 0.0, || step.run(|| item.run())?.item().map(Some))?;
+            tracing::info!("{workload}\n{}", step.report());
         }
         if self.wanted(workload, "frozen") {
-            let (mut item, mut step) = (Training::new(batch, device)?, jit::Step::new());
-            let initial = item.snapshot();
+            let (mut item, mut step) = (make()?, jit::Step::new());
+            let vars = item.vars();
+            let initial: Vec<Tensor> = vars.iter().map(Var::get).collect();
             let start = Instant::now();
             let mut frozen = items::freeze(&mut step, || item.run())?;
             let warm_up = start.elapsed().as_secs_f64();
-            item.restore(initial)?;
+            vars.iter().zip(&initial).try_for_each(|(var, value)| var.set(value))?;
+            drop(initial);
             self.bench(workload, "frozen", device, warm_up, || frozen.replay()?[0].item().map(Some))?;
         }
         Ok(())
@@ -185,7 +192,15 @@ impl Args {
         self.guard("W3_chain50", |w| self.function(w, device, || Chain::mixed(W3_N, device), Chain::run));
         self.guard("W3_add50", |w| self.function(w, device, || Chain::adds(W3_TINY, W3_OPS, device), Chain::run));
         for batch in W4_BATCHES {
-            self.guard(&format!("W4_mlp_b{batch}"), |w| self.training(w, batch, device));
+            self.guard(&format!("W4_mlp_b{batch}"), |w| self.training(w, device, || Training::new(batch, device)));
+        }
+        self.guard("W5_gpt", |w| self.training(w, device, || Gpt::new(device)));
+        let make = || NormGelu::new(W6_SHAPE, device);
+        self.guard("W6_lngelures", |w| self.function(w, device, make, NormGelu::run));
+        self.guard("W6_softmax", |w| self.function(w, device, || Softmax::new(W6_SHAPE, device), Softmax::run));
+        for [m, k, n] in W7_SHAPES {
+            let make = || Product::new([m, k, n], device);
+            self.guard(&format!("W7_gemm_{m}x{k}x{n}"), |w| self.function(w, device, make, Product::run));
         }
     }
 
@@ -197,6 +212,34 @@ impl Args {
             });
             println!("{line}");
         }
+    }
+}
+
+/// A workload that trains.
+trait Train {
+    /// One step; the loss.
+    fn run(&mut self) -> Result<Tensor>;
+    /// Every `Var`, the optimizer's among them.
+    fn vars(&self) -> Vec<Var>;
+}
+
+impl Train for Training {
+    fn run(&mut self) -> Result<Tensor> {
+        self.run()
+    }
+
+    fn vars(&self) -> Vec<Var> {
+        self.vars.clone()
+    }
+}
+
+impl Train for Gpt {
+    fn run(&mut self) -> Result<Tensor> {
+        self.run()
+    }
+
+    fn vars(&self) -> Vec<Var> {
+        self.vars()
     }
 }
 

@@ -1,7 +1,7 @@
-//! The workloads W1 to W4 of `benches/peers/README.md`: shapes, data and steps.
+//! The workloads but W5 of `benches/peers/README.md`: shapes, data and steps.
 //! Shared by `examples/workloads.rs` and the benchmarks.
 
-use stepgraph::nn::Linear;
+use stepgraph::nn::{Linear, Module};
 use stepgraph::optim::{Adam, AdamConfig};
 use stepgraph::{Device, Result, Tensor, Var};
 
@@ -12,6 +12,8 @@ pub const W3_N: usize = 1024;
 pub const W3_OPS: usize = 50;
 pub const W3_TINY: usize = 16;
 pub const W4_BATCHES: [usize; 3] = [1, 32, 512];
+pub const W6_SHAPE: [usize; 2] = [4096, 1024];
+pub const W7_SHAPES: [[usize; 3]; 4] = [[512, 512, 512], [1024, 1024, 1024], [2048, 2048, 2048], [32, 784, 128]];
 
 /// splitmix64(seed * 2^32 + i) mapped to [-1, 1), times `scale` plus `shift`: the peers' generator.
 pub fn uniform(seed: u64, n: usize, scale: f32, shift: f32) -> Vec<f32> {
@@ -110,7 +112,8 @@ pub struct Training {
     hidden: Linear,
     output: Linear,
     adam: Adam,
-    vars: Vec<Var>,
+    /// Parameters and the optimizer's state.
+    pub vars: Vec<Var>,
 }
 
 impl Training {
@@ -123,11 +126,11 @@ impl Training {
             };
             Ok::<_, stepgraph::Error>(Linear {
                 weight: var(seed, &[inputs, outputs])?,
-                bias: var(seed + 1, &[outputs])?,
+                bias: Some(var(seed + 1, &[outputs])?),
             })
         };
         let (hidden, output) = (layer(11, 784, 128)?, layer(13, 128, 10)?);
-        let parameters = vec![hidden.weight.clone(), hidden.bias.clone(), output.weight.clone(), output.bias.clone()];
+        let parameters = [hidden.parameters(), output.parameters()].concat();
         let adam = Adam::new(parameters.clone(), AdamConfig::default())?;
         Ok(Training {
             x: Tensor::from_vec(uniform(1, batch * 784, 1.0, 0.0), [batch, 784], device)?,
@@ -146,16 +149,73 @@ impl Training {
         self.adam.step(&loss.backward()?)?;
         Ok(loss)
     }
+}
 
-    /// The values of every `Var`, to put them back later.
-    pub fn snapshot(&self) -> Vec<Tensor> {
-        self.vars.iter().map(Var::get).collect()
+/// W6: `x + gelu(layernorm(x))`.
+pub struct NormGelu {
+    x: Tensor,
+    gain: Tensor,
+    bias: Tensor,
+}
+
+impl NormGelu {
+    pub fn new([m, n]: [usize; 2], device: &Device) -> Result<NormGelu> {
+        Ok(NormGelu {
+            x: Tensor::from_vec(uniform(1, m * n, 1.0, 0.0), [m, n], device)?,
+            gain: Tensor::from_vec(uniform(2, n, 0.1, 1.0), [n], device)?,
+            bias: Tensor::from_vec(uniform(3, n, 0.1, 0.0), [n], device)?,
+        })
     }
 
-    /// Puts the values of [`Training::snapshot`] back.
-    pub fn restore(&self, values: Vec<Tensor>) -> Result<()> {
-        self.vars.iter().zip(&values).try_for_each(|(var, value)| var.set(value))
+    pub fn run(&self) -> Result<Tensor> {
+        self.x.add(&gelu(&layer_norm(&self.x, &self.gain, &self.bias)?)?)
     }
+}
+
+/// W6: softmax over the last axis.
+pub struct Softmax(Tensor);
+
+impl Softmax {
+    pub fn new([m, n]: [usize; 2], device: &Device) -> Result<Softmax> {
+        Ok(Softmax(Tensor::from_vec(uniform(1, m * n, 1.0, 0.0), [m, n], device)?))
+    }
+
+    pub fn run(&self) -> Result<Tensor> {
+        self.0.softmax(-1)
+    }
+}
+
+/// W7: a product of matrices, m x k by k x n.
+pub struct Product {
+    a: Tensor,
+    b: Tensor,
+}
+
+impl Product {
+    pub fn new([m, k, n]: [usize; 3], device: &Device) -> Result<Product> {
+        Ok(Product {
+            a: Tensor::from_vec(uniform(1, m * k, 1.0, 0.0), [m, k], device)?,
+            b: Tensor::from_vec(uniform(2, k * n, 1.0, 0.0), [k, n], device)?,
+        })
+    }
+
+    pub fn run(&self) -> Result<Tensor> {
+        self.a.matmul(&self.b)
+    }
+}
+
+/// `(x - mean) / sqrt(variance + 1e-5) * gain + bias` over the last axis (Ba, Kiros and Hinton 2016).
+pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let centred = x.sub(&x.mean_keepdim(-1)?)?;
+    let variance = centred.mul(&centred)?.mean_keepdim(-1)?;
+    centred.div(&variance.add(1e-5f32)?.sqrt()?)?.mul(gain)?.add(bias)
+}
+
+/// `x / 2 * (1 + tanh(√(2/π) (x + 0.044715 x³)))` (Hendrycks and Gimpel 2016).
+pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    let cube = x.mul(x)?.mul(x)?;
+    let inner = x.add(&cube.mul(0.044715f32)?)?.mul((2.0 / std::f64::consts::PI).sqrt())?;
+    x.mul(0.5f32)?.mul(&inner.tanh()?.add(1.0f32)?)
 }
 
 /// Calls `step` until it can be frozen.

@@ -38,6 +38,19 @@ pub fn integer_power(a: i64, b: i64) -> i64 {
     power
 }
 
+/// [`minimum`] of doubles.
+pub fn minimum_f64(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if a == b {
+        f64::from_bits(a.to_bits() | b.to_bits())
+    } else if a < b {
+        a
+    } else {
+        b
+    }
+}
+
 /// `a * 2^floor(n)` with one rounding, gradual underflow and overflow to infinity.
 /// An infinite `n` stands for the factor +inf or +0, so `scale(0, inf)` and `scale(inf, -inf)` are NaN.
 pub fn scale(a: f32, n: f32) -> f32 {
@@ -171,6 +184,21 @@ pub fn sin_of_turns(turns: u64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_powers_wrap() {
+        for a in [-7i64, -2, -1, 0, 1, 2, 3, 10, i64::MAX, i64::MIN] {
+            let mut want = 1i64;
+            for b in 0..70 {
+                assert_eq!(integer_power(a, b), want, "{a}^{b}");
+                want = want.wrapping_mul(a);
+            }
+            let reciprocal = |b: i64| if a.abs() == 1 { a.pow((b & 1) as u32) } else { 0 };
+            for b in [-1, -2, -3, i64::MIN, i64::MIN + 1].into_iter().filter(|_| a != i64::MIN) {
+                assert_eq!(integer_power(a, b), reciprocal(b), "{a}^{b}");
+            }
+        }
+    }
 
     #[test]
     fn scale_is_exact_and_gradual() {

@@ -1,13 +1,15 @@
 //! Elementwise functions: transcendental ones, rounding, remainders, bits.
 //!
-//! Float functions compute in f32 by the crate's own formulas: each says how far it may be from the exact value, in
-//! units of the last place (ulp), over all arguments; they are right at zeros of both signs, infinities and NaN, which
-//! stays NaN unless it is said, and take and give denormals.
+//! Float functions compute f32 by the crate's own formulas. Each says how far it may be from the exact value, in units of the
+//! last place (ulp); `examples/math_ulp.rs` measures it. They are right at zeros of both signs, infinities and NaN, which stays NaN
+//! unless it is said, and take and give denormals. 16-bit floats are computed in f32 and rounded; f64 is that of crate `libm`.
+//! Integers are refused by what is for floats only; cast them first.
 
 use crate::base::{DType, Result};
+use crate::op::Row;
 use crate::op::elementwise::{integers, logic, math, rounding, trigonometry};
-use crate::tensor::Tensor;
 use crate::tensor::arith::{Operand, binary, binary_methods, unary, unary_methods};
+use crate::tensor::{Tensor, promote};
 
 unary_methods! {
     /// `e^x`; at most 1 ulp.
@@ -20,20 +22,36 @@ unary_methods! {
     log = math::LOG;
     /// Logarithm to base 2; -inf at 0, NaN below; at most 2 ulp, exact for powers of two.
     log2 = math::LOG2;
+    /// Logarithm to base 10; -inf at 0, NaN below; at most 1 ulp.
+    log10 = math::LOG10;
     /// `log(1 + x)`, without cancellation near 0; -inf at -1, NaN below; at most 1 ulp.
     log1p = math::LOG1P;
     /// Square root, correctly rounded; NaN below 0.
     sqrt = math::SQRT;
     /// `1 / √x`; infinity with the sign of a zero, NaN below; at most 1.5 ulp.
     rsqrt = math::RSQRT;
-    /// `1 / (1 + e^-x)`; at most 2.5 ulp.
+    /// `1 / (1 + e^-x)`; at most 2 ulp.
     sigmoid = math::SIGMOID;
     /// The error function; at most 1.5 ulp.
     erf = math::ERF;
+    /// `1 - erf(x)`, without cancellation; at most 2 ulp.
+    erfc = math::ERFC;
     /// Sine of radians; NaN at infinities; at most 2.1 ulp.
     sin = trigonometry::SIN;
     /// Cosine of radians; NaN at infinities; at most 2.1 ulp.
     cos = trigonometry::COS;
+    /// Tangent of radians; NaN at infinities; at most 2 ulp.
+    tan = trigonometry::TAN;
+    /// Arc sine, in -π/2..=π/2; NaN outside -1..=1; at most 1.5 ulp.
+    asin = trigonometry::ASIN;
+    /// Arc cosine, in 0..=π; NaN outside -1..=1; at most 1.5 ulp.
+    acos = trigonometry::ACOS;
+    /// Arc tangent, in -π/2..=π/2; at most 1.5 ulp.
+    atan = trigonometry::ATAN;
+    /// Hyperbolic sine; at most 1.5 ulp.
+    sinh = trigonometry::SINH;
+    /// Hyperbolic cosine; at most 1.5 ulp.
+    cosh = trigonometry::COSH;
     /// Hyperbolic tangent; at most 1.5 ulp.
     tanh = trigonometry::TANH;
     /// The largest whole number not above `x`; zeros keep their sign, integers are their own result. Its gradient is 0.
@@ -56,6 +74,9 @@ unary_methods! {
 }
 
 binary_methods! {
+    /// The angle of the point with ordinate `self` and abscissa `rhs`, in -π..=π, with the special cases of IEEE 754 (by the
+    /// signs of zeros: 0 and -0 give π); at most 2 ulp where tested. Its gradients at the origin are NaN.
+    atan2 = trigonometry::ATAN2;
     /// `self` but at least `lo`; NaN if either is NaN. The gradient passes where `self >= lo`, else it goes to `lo`.
     clamp_min = rounding::CLAMP_MIN;
     /// `self` but at most `hi`; NaN if either is NaN. The gradient passes where `self <= hi`, else it goes to `hi`.
@@ -101,7 +122,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn pow<'a>(&self, rhs: impl Into<Operand<'a>>) -> Result<Tensor> {
-        binary(self.power_row(), self, rhs.into())
+        let rhs = rhs.into();
+        binary(power_row(promote::with(self, &rhs)), self, rhs)
     }
 
     /// `self` to a whole power: up to the fourth as products (at most 1.5 ulp of floats), else as [`Tensor::pow`].
@@ -117,12 +139,8 @@ impl Tensor {
                 let square = self.mul(self)?;
                 square.mul(&square)
             }
-            _ => binary(self.power_row(), self, exponent.into()),
+            _ => self.pow(exponent),
         }
-    }
-
-    fn power_row(&self) -> &'static crate::op::Row {
-        if self.dtype().is_float() || self.dtype() == DType::Bool { &math::POW } else { &integers::IPOW }
     }
 
     /// `self` brought into `lo..=hi`, tensors or host numbers: the lesser of `hi` and the greater of `self` and `lo`, so
@@ -143,12 +161,18 @@ impl Tensor {
         binary(&rounding::CLAMP_MAX, &binary(&rounding::CLAMP_MIN, self, lo.into())?, hi.into())
     }
 
-    /// "Not" of a bool tensor; of integers bit by bit, `-1 - x`.
+    /// "Not" of a bool tensor; of integers bit by bit.
     #[track_caller]
     pub fn not(&self) -> Result<Tensor> {
-        if self.dtype() == DType::Bool || self.dtype().is_float() {
-            return unary(&logic::NOT, self);
+        match self.dtype().int_range() {
+            // All bits of the dtype.
+            Some((lo, hi)) => binary(&logic::XOR, self, if lo == 0 { hi } else { -1 }.into()),
+            None => unary(&logic::NOT, self),
         }
-        binary(&logic::XOR, self, (-1i64).into())
     }
+}
+
+/// The power of a dtype.
+fn power_row(dtype: DType) -> &'static Row {
+    if dtype.is_int() { &integers::IPOW } else { &math::POW }
 }

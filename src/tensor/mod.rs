@@ -12,11 +12,12 @@ pub mod tape;
 pub mod var;
 
 mod arith;
-mod composite;
+pub mod composite;
 mod create;
 mod math;
+mod promote;
 mod read;
-mod reduce;
+pub mod reduce;
 mod shape;
 
 use std::panic::Location;

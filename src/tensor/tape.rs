@@ -86,7 +86,7 @@ impl Tensor {
         let _scope = Scope::enter();
         let result = check_loss(self).and_then(|()| match recorder::with(|r| r.backward(self, at)) {
             Some(result) => result,
-            None => eager_backward(self, 0),
+            None => eager_backward(self, 0).map(|(gradients, _)| gradients),
         });
         result.map_err(|e| e.at(Loc::resolve(at)))
     }
@@ -162,8 +162,8 @@ impl Emit for EagerEmit {
 }
 
 /// `backward` over the eager tape, as far back as to the op number `since`: a step refuses what was computed before
-/// it began, whether it traces or not.
-pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<Gradients> {
+/// it began, whether it traces or not. Also gives the number of ops it ran.
+pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<(Gradients, u32)> {
     loss.check_owner(0)?;
     if let Some(e) = no_tape(loss) {
         return Err(e);
@@ -205,6 +205,7 @@ pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<Gradients> {
     let entries: Vec<Entry> = entries.into_iter().map(|e| e.1).collect();
     let leaves: Vec<(u64, Val)> = leaves.into_iter().map(|l| l.1).collect();
     let wanted: Vec<Val> = leaves.iter().map(|&(_, v)| v).collect();
+    let known = cx.values.len();
     let grads = differentiate(&mut cx, &entries, ids[&loss.addr()], &wanted)?;
     let mut table: Vec<(u64, Tensor)> = Vec::new();
     for (id, grad) in sum_by_var(&mut cx, &leaves, &grads)? {
@@ -212,7 +213,8 @@ pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<Gradients> {
     }
     let entries = OnceLock::new();
     let _ = entries.set(table);
-    Ok(Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries })))
+    let ops = (cx.values.len() - known) as u32;
+    Ok((Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries })), ops))
 }
 
 /// One gradient per variable: the sum over its leaves, in leaf order.
@@ -249,8 +251,9 @@ pub(crate) fn differentiate(
     if !requires.contains(&loss) {
         return Ok(grads);
     }
-    let one = Scalar::f32(1.0).constant();
-    let seed = cx.emit(Op::Full { shape: cx.ty(loss).shape, value: one }, &[])?;
+    let Type { dtype, shape } = cx.ty(loss);
+    let value = Scalar::f32(1.0).constant().cast(dtype);
+    let seed = cx.emit(Op::Full { shape, value }, &[])?;
     grads.insert(loss, seed);
     for e in entries.iter().rev() {
         let Some(&grad) = grads.get(&e.result) else { continue };

@@ -1,5 +1,6 @@
 //! Remainders, whole powers, shifts: where integers and floats, or widths, go separate ways.
 
+use crate::kernel::Instr;
 use crate::op::elementwise::{DTypes, Row, arith, rounding};
 use crate::op::emit::{Arg, Grad, Val};
 
@@ -9,7 +10,7 @@ pub static FMOD: Row = Row {
     name: "fmod",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: super::per_dtype!(F32 => rem, I64 => lrem; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Rem, x),
     reference: |x| x[0] % x[1],
     grad: Some(|g, args, i| of_divisor(g, args, i, &rounding::TRUNC)),
     domain: (0.5, 4.0),
@@ -21,21 +22,13 @@ pub static REM: Row = Row {
     name: "rem",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: |b, dtype, x| {
-        if dtype.is_float() {
-            let zero = b.f32(0.0);
-            let r = b.rem(x[0], x[1]);
-            let (left, down, back) = (b.ne(r, zero), b.lt(r, zero), b.lt(x[1], zero));
-            let (other, sum) = (b.xor(down, back), b.add(r, x[1]));
-            let turned = b.and(left, other);
-            return b.select(turned, sum, r);
-        }
-        let zero = b.i64(0);
-        let r = b.lrem(x[0], x[1]);
-        let (none, down, back) = (b.leq(r, zero), b.llt(r, zero), b.llt(x[1], zero));
-        let (left, other, sum) = (b.not(none), b.xor(down, back), b.ladd(r, x[1]));
-        let turned = b.and(left, other);
-        b.lselect(turned, sum, r)
+    formula: |b, ty, x| {
+        let (r, zero) = (b.on(ty, Instr::Rem, x), b.number(ty, 0.0));
+        let (down, back) = (b.on(ty, Instr::Lt, &[r, zero]), b.on(ty, Instr::Lt, &[x[1], zero]));
+        let none = b.on(ty, Instr::Eq, &[r, zero]);
+        let (left, other) = (b.not(none), b.xor(down, back));
+        let (turned, sum) = (b.and(left, other), b.on(ty, Instr::Add, &[r, x[1]]));
+        b.choose(turned, sum, r)
     },
     reference: |x| {
         let r = x[0] % x[1];

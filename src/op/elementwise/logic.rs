@@ -1,6 +1,6 @@
 //! Truth values and bits, and choosing by truth values.
 
-use crate::base::DType;
+use crate::kernel::{Instr, Ty};
 use crate::op::elementwise::{DTypes, Row};
 
 /// A row on truth values or, bit by bit, on integers.
@@ -11,8 +11,8 @@ macro_rules! bits {
             name: $name,
             arity: 2,
             dtypes: DTypes::Bits,
-            formula: |b, dtype, x| match dtype {
-                DType::Bool => b.$truth(x[0], x[1]),
+            formula: |b, ty, x| match ty {
+                Ty::Bool => b.$truth(x[0], x[1]),
                 _ => b.$integer(x[0], x[1]),
             },
             reference: |x| (x[0] as i64 $reference x[1] as i64) as f64,
@@ -51,11 +51,7 @@ pub static SELECT: Row = Row {
     name: "select",
     arity: 3,
     dtypes: DTypes::Select,
-    formula: |b, dtype, x| match dtype {
-        DType::F32 => b.select(x[0], x[1], x[2]),
-        DType::I64 => b.lselect(x[0], x[1], x[2]),
-        DType::Bool => b.bselect(x[0], x[1], x[2]),
-    },
+    formula: |b, ty, x| b.on(ty, Instr::Select, x),
     reference: |x| if x[0] != 0.0 { x[1] } else { x[2] },
     grad: Some(|g, args, i| {
         let zero = 0.0.into();

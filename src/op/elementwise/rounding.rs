@@ -1,5 +1,6 @@
 //! Sign, rounding to whole numbers, and what kind of number an element is. Gradients are zero, as in PyTorch.
 
+use crate::kernel::{self, Builder, Instr, Ty};
 use crate::op::elementwise::{DTypes, Row, compare};
 use crate::op::emit::{Arg, Grad, Val};
 
@@ -16,7 +17,7 @@ macro_rules! rounding {
             name: $name,
             arity: 1,
             dtypes: DTypes::Number,
-            formula: |b, dtype, x| if dtype.is_float() { b.$method(x[0]) } else { x[0] },
+            formula: |b, ty, x| if ty == Ty::I64 { x[0] } else { b.on(ty, Instr::$method, x) },
             reference: $reference,
             grad: Some(flat),
             domain: (-4.0, 4.0),
@@ -26,19 +27,19 @@ macro_rules! rounding {
 
 rounding!(
     /// The largest whole number not above `a`; zeros keep their sign.
-    FLOOR "floor" floor, |x| x[0].floor()
+    FLOOR "floor" Floor, |x| x[0].floor()
 );
 rounding!(
     /// The smallest whole number not below `a`; -0 for `a` in -1..=-0.
-    CEIL "ceil" ceil, |x| x[0].ceil()
+    CEIL "ceil" Ceil, |x| x[0].ceil()
 );
 rounding!(
     /// To the nearest whole number, ties to even; zeros and what rounds to zero keep the sign.
-    ROUND "round" round, |x| x[0].round_ties_even()
+    ROUND "round" Round, |x| x[0].round_ties_even()
 );
 rounding!(
     /// Without the fraction; what becomes zero keeps the sign.
-    TRUNC "trunc" trunc, |x| x[0].trunc()
+    TRUNC "trunc" Trunc, |x| x[0].trunc()
 );
 
 /// -1, 1, or `a` itself where it is a zero or NaN.
@@ -46,18 +47,11 @@ pub static SIGN: Row = Row {
     name: "sign",
     arity: 1,
     dtypes: DTypes::Number,
-    formula: |b, dtype, x| {
-        let x = x[0];
-        if dtype.is_float() {
-            let (zero, one) = (b.f32(0.0), b.f32(1.0));
-            let (below, above) = (b.lt(x, zero), b.lt(zero, x));
-            let minus = b.neg(one);
-            let up = b.select(above, one, x);
-            return b.select(below, minus, up);
-        }
-        let (one, minus) = (b.i64(1), b.i64(-1));
-        let x = b.lmin(x, one);
-        b.lmax(x, minus)
+    formula: |b, ty, x| {
+        let [zero, one, minus] = [0.0, 1.0, -1.0].map(|v| b.number(ty, v));
+        let (below, above) = (b.on(ty, Instr::Lt, &[x[0], zero]), b.on(ty, Instr::Lt, &[zero, x[0]]));
+        let up = b.choose(above, one, x[0]);
+        b.choose(below, minus, up)
     },
     reference: |x| if x[0] == 0.0 || x[0].is_nan() { x[0] } else { x[0].signum() },
     grad: Some(flat),
@@ -72,9 +66,9 @@ macro_rules! test {
             name: $name,
             arity: 1,
             dtypes: DTypes::Compare,
-            formula: |b, dtype, x| {
-                let f: fn(&mut crate::kernel::Builder, crate::kernel::Val) -> crate::kernel::Val = $formula;
-                if dtype.is_float() { f(b, x[0]) } else { b.bool($other) }
+            formula: |b, ty, x| {
+                let f: fn(&mut Builder, Ty, kernel::Val) -> kernel::Val = $formula;
+                if matches!(ty, Ty::F32 | Ty::F64) { f(b, ty, x[0]) } else { b.bool($other) }
             },
             reference: |x| {
                 let f: fn(f64) -> bool = $reference;
@@ -88,20 +82,20 @@ macro_rules! test {
 
 test!(
     /// Whether `a` is NaN.
-    IS_NAN "is_nan" |b, x| b.ne(x, x), false, |x| x.is_nan()
+    IS_NAN "is_nan" |b, ty, x| b.on(ty, Instr::Ne, &[x, x]), false, |x| x.is_nan()
 );
 test!(
     /// Whether `a` is an infinity.
-    IS_INF "is_inf" |b, x| {
-        let (size, inf) = (b.abs(x), b.f32(f32::INFINITY));
-        b.eq(size, inf)
+    IS_INF "is_inf" |b, ty, x| {
+        let (size, inf) = (b.on(ty, Instr::Abs, &[x]), b.number(ty, f64::INFINITY));
+        b.on(ty, Instr::Eq, &[size, inf])
     }, false, |x| x.is_infinite()
 );
 test!(
     /// Whether `a` is neither an infinity nor NaN.
-    IS_FINITE "is_finite" |b, x| {
-        let (size, inf) = (b.abs(x), b.f32(f32::INFINITY));
-        b.lt(size, inf)
+    IS_FINITE "is_finite" |b, ty, x| {
+        let (size, inf) = (b.on(ty, Instr::Abs, &[x]), b.number(ty, f64::INFINITY));
+        b.on(ty, Instr::Lt, &[size, inf])
     }, true, |x| x.is_finite()
 );
 
@@ -110,7 +104,7 @@ pub static CLAMP_MIN: Row = Row {
     name: "clamp_min",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: super::per_dtype!(F32 => max, I64 => lmax; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Max, x),
     reference: |x| if x[0].is_nan() || x[0] > x[1] { x[0] } else { x[1] },
     grad: Some(|g, args, i| within(g, if i == 0 { &compare::GE } else { &compare::LT }, args)),
     domain: (-4.0, 4.0),
@@ -121,7 +115,7 @@ pub static CLAMP_MAX: Row = Row {
     name: "clamp_max",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: super::per_dtype!(F32 => min, I64 => lmin; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Min, x),
     reference: |x| if x[0].is_nan() || x[0] < x[1] { x[0] } else { x[1] },
     grad: Some(|g, args, i| within(g, if i == 0 { &compare::LE } else { &compare::GT }, args)),
     domain: (-4.0, 4.0),
