@@ -17,6 +17,7 @@ pub mod iota;
 pub mod lowering;
 pub mod matmul;
 pub mod movement;
+pub mod random;
 pub mod reduce;
 pub mod samples;
 pub mod scan;
@@ -26,7 +27,6 @@ pub mod sort;
 #[cfg(test)]
 mod tests;
 pub mod text;
-pub mod uniform;
 
 use smallvec::SmallVec;
 
@@ -42,6 +42,7 @@ use iota::Iota;
 pub use lowering::{IndexMap, Lowering};
 use matmul::Matmul;
 use movement::{Expand, Permute, Reshape, Slice, Unslice};
+use random::{Draw, Random};
 use reduce::Reduce;
 pub use reduce::ReduceKind;
 use scan::Scan;
@@ -49,7 +50,6 @@ pub use scan::ScanKind;
 use scatter_add::ScatterAdd;
 use scatter_index::ScatterIndex;
 use sort::Argsort;
-use uniform::Uniform;
 
 /// An operation with its attributes. Attributes are *structural* (part of the trace's identity)
 /// except those of type [`Scalar`], which are parameters of each call.
@@ -61,11 +61,11 @@ pub enum Op {
     Cast(DType),
     /// A tensor of one repeated host value. No operands.
     Full { shape: Shape, value: Scalar },
-    /// Uniform draws in [0, 1), f32: element `i` is the first word of Philox4x32-10 with key `seed`
-    /// at counter (`i`, `counter`), its upper 24 bits times 2^-24. No operands.
-    Uniform { shape: Shape, seed: Scalar, counter: Scalar },
     /// i64: the row-major index among the axes in the bit mask `axes` of the element's place (of one axis: its coordinate). No operands.
     Iota { shape: Shape, axes: u8 },
+    /// Random numbers: element `i` is what `draw` makes of the words of Philox4x32-10 with key `seed`
+    /// at counter (`i`, `counter`); see [`random`]. No operands.
+    Random { draw: Draw, shape: Shape, seed: Scalar, counter: Scalar },
     /// A reduction over the axes in the bit mask `axes`; with `keepdim` they stay as length 1.
     Reduce { kind: ReduceKind, axes: u8, keepdim: bool },
     /// The same elements in row-major order under another shape.
@@ -225,7 +225,7 @@ descriptors!(
     Cast,
     Full,
     Iota,
-    Uniform,
+    Random,
     Reduce,
     Reshape,
     Permute,
@@ -248,8 +248,8 @@ impl Op {
             Op::Elementwise(e) => Descriptor::Elementwise(e),
             Op::Cast(to) => Descriptor::Cast(Cast { to }),
             Op::Full { shape, value } => Descriptor::Full(Full { shape, value }),
-            Op::Uniform { shape, seed, counter } => Descriptor::Uniform(Uniform { shape, seed, counter }),
             Op::Iota { shape, axes } => Descriptor::Iota(Iota { shape, axes }),
+            Op::Random { draw, shape, seed, counter } => Descriptor::Random(Random { draw, shape, seed, counter }),
             Op::Reduce { kind, axes, keepdim } => Descriptor::Reduce(Reduce { kind, axes, keepdim }),
             Op::Reshape { shape } => Descriptor::Reshape(Reshape { shape }),
             Op::Permute { order } => Descriptor::Permute(Permute { order }),
@@ -284,7 +284,7 @@ impl Op {
             (Op::Full { shape: a, value: x }, Op::Full { shape: b, value: y }) => {
                 a == b && x.dtype == y.dtype && same_source(*x, *y)
             }
-            (Op::Uniform { shape: a, .. }, Op::Uniform { shape: b, .. }) => a == b,
+            (Op::Random { draw: d, shape: a, .. }, Op::Random { draw: e, shape: b, .. }) => (d, a) == (e, b),
             (Op::Slice { axis: a, start: x, len: l, step: s }, Op::Slice { axis: b, start: y, len: m, step: t })
             | (
                 Op::Unslice { axis: a, start: x, len: l, step: s },

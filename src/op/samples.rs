@@ -5,6 +5,7 @@ use crate::base::dtype::NumberKind;
 use crate::base::host::HostData;
 use crate::base::{DType, HostValue, Scalar, Shape, Type};
 use crate::op::elementwise::{DTypes, Elementwise, Row, rows};
+use crate::op::random::Draw;
 use crate::op::{AxisList, Op, ReduceKind, ScanKind};
 
 /// One application of an op.
@@ -188,6 +189,8 @@ pub fn dtypes(rule: DTypes) -> impl Iterator<Item = DType> {
         DTypes::Number => *d != DType::Bool,
         DTypes::Compare | DTypes::Select => true,
         DTypes::Logic => *d == DType::Bool,
+        DTypes::Bits => !d.is_float(),
+        DTypes::Integer => d.is_int(),
     })
 }
 
@@ -258,7 +261,7 @@ fn sources() -> Vec<Sample> {
         out.extend(values.iter().map(|v| Sample::new(Op::Full { shape, value: v.constant() }, vec![])));
         for (seed, counter) in [(0, 0), (7, 1 << 33), (-5, 2)] {
             let [seed, counter] = [seed, counter].map(|v| Scalar::i64(v).constant());
-            out.push(Sample::new(Op::Uniform { shape, seed, counter }, vec![]));
+            out.extend(Draw::ALL.map(|draw| Sample::new(Op::Random { draw, shape, seed, counter }, vec![])));
         }
     }
     out

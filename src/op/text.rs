@@ -10,6 +10,7 @@ use std::str::FromStr;
 use crate::base::scalar::Origin;
 use crate::base::{DType, Error, ErrorKind, Result, Scalar, Shape};
 use crate::op::elementwise::{Elementwise, row};
+use crate::op::random::Draw;
 use crate::op::{AxisList, Op, ReduceKind, ScanKind};
 
 /// `name` or `name(key=value, …)`; [`parse`] reads it back.
@@ -24,7 +25,7 @@ fn attributes(op: &Op) -> Vec<String> {
         Op::Elementwise(e) => e.scalar.iter().map(|(p, s)| format!("scalar{p}={}", scalar(*s, DType::F32))).collect(),
         Op::Cast(to) => vec![to.to_string()],
         Op::Full { shape, value } => vec![format!("shape={shape}"), format!("value={}", scalar(value, DType::F32))],
-        Op::Uniform { shape, seed, counter } => vec![
+        Op::Random { shape, seed, counter, .. } => vec![
             format!("shape={shape}"),
             format!("seed={}", scalar(seed, DType::I64)),
             format!("counter={}", scalar(counter, DType::I64)),
@@ -98,6 +99,9 @@ pub fn parse(text: &str) -> Result<Op> {
         Op::Reduce { kind, axes: a.axes()?, keepdim: a.flag("keepdim")? }
     } else if let Some(kind) = ScanKind::ALL.into_iter().find(|k| k.name() == name) {
         Op::Scan { kind, axis: a.value("axis")?, reverse: a.flag("reverse")? }
+    } else if let Some(draw) = Draw::ALL.into_iter().find(|d| d.name() == name) {
+        let (shape, seed) = (a.shape()?, a.scalar("seed", DType::I64)?);
+        Op::Random { draw, shape, seed, counter: a.scalar("counter", DType::I64)? }
     } else {
         match name {
             "cast" => {
@@ -110,11 +114,6 @@ pub fn parse(text: &str) -> Result<Op> {
             }
             "full" => Op::Full { shape: a.shape()?, value: a.scalar("value", DType::F32)? },
             "iota" => Op::Iota { shape: a.shape()?, axes: a.axes()? },
-            "uniform" => Op::Uniform {
-                shape: a.shape()?,
-                seed: a.scalar("seed", DType::I64)?,
-                counter: a.scalar("counter", DType::I64)?,
-            },
             "reshape" => Op::Reshape { shape: a.shape()? },
             "expand" => Op::Expand { shape: a.shape()? },
             "permute" => Op::Permute { order: AxisList::new(&a.list("order")?) },

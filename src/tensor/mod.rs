@@ -18,6 +18,7 @@ mod einsum;
 mod gradients;
 mod indexing;
 mod join;
+mod math;
 mod order;
 mod pick;
 mod promote;

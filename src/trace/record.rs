@@ -113,7 +113,7 @@ impl Session {
             self.params.push(s.bits);
             self.tree.paths[self.path as usize].params.push(s.dtype);
         }
-        if matches!(op, Op::Uniform { .. }) {
+        if matches!(op, Op::Random { .. }) {
             self.note_draw();
         }
         op.rules().with_scalars(&scalars)

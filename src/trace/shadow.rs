@@ -24,7 +24,7 @@ fn collect(op: &Op, event: &Event, params: &mut Vec<u64>) {
             }
         }
         (Op::Full { value, .. }, _) if value.origin == scalar::Origin::Host => params.push(value.bits),
-        (Op::Uniform { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
+        (Op::Random { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
         (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) if start.origin == scalar::Origin::Host => {
             params.push(start.bits);
         }
@@ -72,7 +72,7 @@ impl Session {
         collect(op, e, &mut self.params);
         self.ptrs.push(t.addr());
         self.cursor += 1;
-        if matches!(op, Op::Uniform { .. }) {
+        if matches!(op, Op::Random { .. }) {
             self.note_draw();
         }
         Some(t)

@@ -186,7 +186,11 @@ impl Grow {
             _ => {
                 if rank == 0 || dims[axis] == 0 {
                     let (seed, counter) = (self.param(DType::I64, 77), self.param(DType::I64, 5));
-                    return self.m.g.op(Op::Uniform { shape: s, seed, counter }, &[], loc).ok();
+                    return self
+                        .m
+                        .g
+                        .op(Op::Random { draw: crate::op::random::Draw::Uniform, shape: s, seed, counter }, &[], loc)
+                        .ok();
                 }
                 let mut at = dims.clone();
                 at[axis] = [1, 2, dims[axis]][self.r.below(3)];
