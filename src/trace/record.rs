@@ -59,8 +59,7 @@ impl Session {
         externals.push(ExternalGuard { ty: t.ty(), layout, taped: is_taped(t) });
         let guard = externals.len() as u32 - 1;
         let v = self.define(Def::External { guard, held }, t.addr());
-        self.bound.insert(t.addr());
-        self.held.push(t.clone());
+        self.keep(t);
         Ok(v)
     }
 
@@ -155,8 +154,7 @@ impl Session {
                 snapshots.push(layout);
                 let guard = snapshots.len() as u32 - 1;
                 let out = self.define(Def::Snapshot { var: slot, guard, held }, value.addr());
-                self.bound.insert(value.addr());
-                self.held.push(value.clone());
+                self.keep(&value);
                 out
             }
         };

@@ -85,19 +85,25 @@ impl Session {
         }
     }
 
-    #[cold]
+    /// First touches and branches; else the op is none that was recorded here.
+    #[inline(never)]
     pub fn shadow_op_slow(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
+        if self.enter(|s, path, at| s.match_op(path, at, op, operands, device))
+            && let Some(t) = self.answer(op)
+        {
+            return Ok(t);
+        }
+        self.unmatched_op(op, operands, device, at)
+    }
+
+    #[cold]
+    fn unmatched_op(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
         let loc = Loc::resolve(at);
         for t in operands {
             t.check_owner(self.stamp).map_err(|e| e.at(loc))?;
         }
         if !self.on_device(device) {
             return self.foreign_op(op, operands, device, at);
-        }
-        if self.enter(|s, path, at| s.match_op(path, at, op, operands))
-            && let Some(t) = self.answer(op)
-        {
-            return Ok(t);
         }
         // An op that fails leaves no event.
         eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
@@ -125,14 +131,15 @@ impl Session {
     }
 
     /// Whether the event is this op, binding externals met here for the first time.
-    fn match_op(&mut self, path: PathId, at: usize, op: &Op, operands: &[&Tensor]) -> bool {
+    fn match_op(&mut self, path: PathId, at: usize, op: &Op, operands: &[&Tensor], device: &Device) -> bool {
         let p = &self.tree.paths[path as usize];
         let e = &p.events[at];
         if e.kind != Kind::Op
             || !op.same_structure(&e.op)
             || e.operands.len() != operands.len()
             || !scalar_fits(op, e)
-            || (operands.is_empty() && e.template.as_ref().is_none_or(|t| Some(t.device()) != self.device.as_ref()))
+            // An op without operands says its device itself.
+            || (operands.is_empty() && self.device.as_ref() != Some(device))
         {
             return false;
         }
@@ -164,20 +171,20 @@ impl Session {
         let def = v.checked_sub(p.base_value).and_then(|i| p.defs.get(i as usize));
         let Some(&Def::External { guard, .. }) = def else { return false };
         let ExternalGuard { ty, layout, taped } = &p.externals[guard as usize];
-        t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) != self.stamp
+        // Neither promised by this step nor owned by another thread's open one.
+        t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) == 0
             && t.0.ty == *ty
             && self.device.as_ref() == Some(t.device())
             && matches!(t.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
             && is_taped(t) == *taped
-            && !self.bound.contains(&t.addr())
+            && !self.is_bound(t.addr())
             && new.iter().all(|o| o.addr() != t.addr())
     }
 
     /// Gives `t` the next value id, and keeps it alive.
     pub fn hold(&mut self, t: &Tensor) {
         self.ptrs.push(t.addr());
-        self.bound.insert(t.addr());
-        self.held.push(t.clone());
+        self.keep(t);
     }
 
     pub fn shadow_get(&mut self, var: &Var, at: At) -> Result<Tensor> {
@@ -235,7 +242,7 @@ impl Session {
                     let Some(&Def::Snapshot { guard, .. }) = def else { return false };
                     let layout = &p.snapshots[guard as usize];
                     e_out == known
-                        && !self.bound.contains(&value.addr())
+                        && !self.is_bound(value.addr())
                         && matches!(value.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
                 };
                 if same {
