@@ -17,6 +17,7 @@ mod create;
 mod read;
 pub mod reduce;
 mod shape;
+mod window;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
