@@ -14,6 +14,8 @@ pub mod var;
 mod arith;
 pub mod composite;
 mod create;
+mod gradients;
+mod promote;
 mod read;
 pub mod reduce;
 mod shape;

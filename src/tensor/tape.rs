@@ -251,8 +251,9 @@ pub(crate) fn differentiate(
     if !requires.contains(&loss) {
         return Ok(grads);
     }
-    let one = Scalar::f32(1.0).constant();
-    let seed = cx.emit(Op::Full { shape: cx.ty(loss).shape, value: one }, &[])?;
+    let Type { dtype, shape } = cx.ty(loss);
+    let value = Scalar::f32(1.0).constant().cast(dtype);
+    let seed = cx.emit(Op::Full { shape, value }, &[])?;
     grads.insert(loss, seed);
     for e in entries.iter().rev() {
         let Some(&grad) = grads.get(&e.result) else { continue };

@@ -33,7 +33,7 @@ fn collect(op: &Op, event: &Event, params: &mut Vec<u64>) {
 fn scalar_fits(op: &Op, event: &Event) -> bool {
     match (op, &event.op) {
         (Op::Elementwise(given), Op::Elementwise(known)) => match (given.scalar, known.scalar) {
-            (Some((_, g)), Some((_, k))) => !g.dtype.is_float() || k.dtype.is_float(),
+            (Some((_, g)), Some((_, k))) => k.dtype.is_float() || g.fits(k.dtype),
             _ => true,
         },
         _ => true,

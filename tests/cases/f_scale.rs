@@ -1,6 +1,6 @@
 //! Section F: scale, limits, caches.
 
-use stepgraph::optim::{Adam, AdamConfig, Sgd};
+use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
 use stepgraph::{Device, Result, Tensor, Var, jit};
 
 use crate::harness::{assert_bits_eq, filled, scalar, values, vector};
@@ -90,7 +90,7 @@ pub fn kernel_parameter_limit(device: &Device) {
         (0..n).map(|i| Var::new(&Tensor::full(dims(i), i as f32, device).expect("a value")).expect("a Var")).collect();
     let trained = |i: usize| !i.is_multiple_of(10);
     let chosen: Vec<Var> = (0..n).filter(|&i| trained(i)).map(|i| all[i].clone()).collect();
-    let mut sgd = Sgd::new(chosen.clone(), 0.5, 0.0).expect("an optimizer");
+    let mut sgd = Sgd::new(chosen.clone(), SgdConfig { lr: 0.5, ..SgdConfig::default() }).expect("an optimizer");
     let mut step = jit::Step::new();
     for k in 1..=4 {
         step.run(|| {

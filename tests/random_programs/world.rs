@@ -181,7 +181,8 @@ impl World {
                 }
                 Stmt::Sgd { .. } if self.sgd.is_none() => {
                     let trained = [1, 2, 6].map(|v: usize| self.vars[v].clone());
-                    self.sgd = Some(optim::Sgd::new(trained.to_vec(), 0.1, 0.5)?);
+                    let config = optim::SgdConfig { lr: 0.1, momentum: 0.5, ..optim::SgdConfig::default() };
+                    self.sgd = Some(optim::Sgd::new(trained.to_vec(), config)?);
                 }
                 _ => {}
             }
