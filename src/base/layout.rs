@@ -111,6 +111,23 @@ impl Layout {
         out
     }
 
+    /// The view in which `axis` became two, `[count, size]`: element (i, w) lies `i * step + w * dilation` along it.
+    /// Ranks stay within [`MAX_RANK`] only if the caller sees to it.
+    pub fn window(&self, axis: usize, [count, size]: [usize; 2], [step, dilation]: [usize; 2]) -> Layout {
+        let (rank, stride) = (self.shape.rank(), self.strides[axis]);
+        let mut dims = [0; MAX_RANK + 1];
+        dims[..rank].copy_from_slice(self.shape.dims());
+        dims.copy_within(axis + 1..rank, axis + 2);
+        (dims[axis], dims[axis + 1]) = (count, size);
+        let mut strides = self.strides;
+        if rank < MAX_RANK {
+            strides.copy_within(axis + 1..rank, axis + 2);
+            (strides[axis], strides[axis + 1]) = (stride * step as isize, stride * dilation as isize);
+        }
+        let shape = Shape::new(&dims[..=rank]).unwrap_or(self.shape);
+        Layout { shape, strides, offset: self.offset }
+    }
+
     /// The same elements as `shape` without moving them, if strides can express it.
     pub fn reshape(&self, shape: Shape) -> Option<Layout> {
         if shape.numel() != self.shape.numel() {

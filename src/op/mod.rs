@@ -27,6 +27,7 @@ pub mod sort;
 #[cfg(test)]
 mod tests;
 pub mod text;
+pub mod window;
 
 use smallvec::SmallVec;
 
@@ -50,6 +51,7 @@ pub use scan::ScanKind;
 use scatter_add::ScatterAdd;
 use scatter_index::ScatterIndex;
 use sort::Argsort;
+use window::{Fold, Window};
 
 /// An operation with its attributes. Attributes are *structural* (part of the trace's identity)
 /// except those of type [`Scalar`], which are parameters of each call.
@@ -80,6 +82,11 @@ pub enum Op {
     /// The reverse of a slice: zeros of length `len` along `axis`, the operand at `start`, `start + |step|`, …, its elements
     /// in reverse if the step is below zero.
     Unslice { axis: u8, start: Scalar, len: usize, step: isize },
+    /// Axis `axis` as two, `[count, size]`: element (i, w) is element `i * step + w * dilation` of it.
+    Window { axis: u8, count: usize, size: usize, step: usize, dilation: usize },
+    /// The reverse of windows: axes `axis` and the next, `[count, size]`, become one of length `len`, to whose element `i * step + w * dilation`
+    /// element (i, w) is added, in the order of w; zero elsewhere.
+    Fold { axis: u8, len: usize, step: usize, dilation: usize },
     /// Operands joined along `axis`.
     Concat { axis: u8 },
     /// Batched matrix product of `[.., m, k]` and `[.., k, n]`, batch axes equal or broadcast.
@@ -196,7 +203,8 @@ pub enum Class {
     Source,
     /// A view: the operand's elements under another index (reshape, permute, expand, slice).
     Movement,
-    /// One result element from one element of one of the operands, or zero, by where it lies (concat, unslice).
+    /// One result element from one element of one of the operands, or zero, by where it lies (concat, unslice); or
+    /// from a sum of such (fold).
     Piecewise,
     /// Reads operand 0 at a place that operand 1 decides.
     Gather,
@@ -232,6 +240,8 @@ descriptors!(
     Expand,
     Slice,
     Unslice,
+    Window,
+    Fold,
     Concat,
     Matmul,
     Gather,
@@ -256,6 +266,10 @@ impl Op {
             Op::Expand { shape } => Descriptor::Expand(Expand { shape }),
             Op::Slice { axis, start, len, step } => Descriptor::Slice(Slice { axis, start, len, step }),
             Op::Unslice { axis, start, len, step } => Descriptor::Unslice(Unslice { axis, start, len, step }),
+            Op::Window { axis, count, size, step, dilation } => {
+                Descriptor::Window(Window { axis, count, size, step, dilation })
+            }
+            Op::Fold { axis, len, step, dilation } => Descriptor::Fold(Fold { axis, len, step, dilation }),
             Op::Concat { axis } => Descriptor::Concat(Concat { axis }),
             Op::Matmul => Descriptor::Matmul(Matmul),
             Op::Gather { axis } => Descriptor::Gather(Gather { axis }),

@@ -65,7 +65,7 @@ macro_rules! view_rules {
 }
 
 /// The gradient of an op with one operand, made by `rule` if anybody asks.
-fn gradient(
+pub(super) fn gradient(
     g: &mut Grad<'_>,
     rule: impl FnOnce(&mut Grad<'_>, Val, Type) -> Result<Val>,
 ) -> Result<SmallVec<[Option<Val>; 3]>> {
@@ -77,7 +77,7 @@ fn gradient(
 }
 
 /// Shape of the only operand.
-fn operand_shape(cx: &dyn Lowering) -> Result<Shape> {
+pub(super) fn operand_shape(cx: &dyn Lowering) -> Result<Shape> {
     cx.operand_types().first().map(|t| t.shape).ok_or_else(|| Error::bug("lower", "a view without an operand"))
 }
 

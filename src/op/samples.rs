@@ -178,7 +178,7 @@ fn indices(dims: &[usize], len: usize) -> Operand {
 /// Every sample of every op.
 pub fn samples() -> Vec<Sample> {
     let structural =
-        [sources(), casts(), movements(), unslices(), concats(), reductions(), matmuls(), gathers(), scans(), sorts()];
+        [sources(), casts(), movements(), unslices(), windows(), concats(), reductions(), matmuls(), gathers(), scans(), sorts()];
     rows().flat_map(row_samples).chain(structural.into_iter().flatten()).collect()
 }
 
@@ -348,6 +348,36 @@ fn unslices() -> Vec<Sample> {
             Sample::new(Op::Unslice { axis, start, len, step }, vec![operand(dtype, dims)])
         };
         out.extend(thinned(dtype, cases.map(sample).into()));
+    }
+    out
+}
+
+fn windows() -> Vec<Sample> {
+    // (operand, axis, [count, size], [step, dilation])
+    let cases: [(&[usize], u8, [usize; 2], [usize; 2]); 10] = [
+        (&[10], 0, [8, 3], [1, 1]),
+        (&[10], 0, [4, 3], [2, 1]),
+        (&[10], 0, [2, 4], [3, 2]),
+        (&[3, 8], 1, [4, 2], [2, 1]),
+        (&[3, 9], 1, [3, 2], [3, 1]),
+        (&[2, 9, 3], 1, [2, 3], [1, 3]),
+        (&[7], 0, [7, 1], [1, 1]),
+        (&[300], 0, [130, 3], [2, 1]),
+        (&[4, 0], 0, [2, 2], [1, 2]),
+        (&[3], 0, [0, 5], [1, 1]),
+    ];
+    let mut out = Vec::new();
+    for operand in [floats, integers, truths] {
+        for (dims, axis, [count, size], [step, dilation]) in cases {
+            let op = Op::Window { axis, count, size, step, dilation };
+            out.push(Sample::new(op, vec![operand(dims)]));
+            let mut windows = dims.to_vec();
+            windows.splice(axis as usize..=axis as usize, [count, size]);
+            let op = Op::Fold { axis, len: dims[axis as usize], step, dilation };
+            if operand(dims).ty.dtype != DType::Bool {
+                out.push(Sample { absolute: 2e-6, ..Sample::new(op, vec![operand(&windows)]) });
+            }
+        }
     }
     out
 }

@@ -51,6 +51,16 @@ fn attributes(op: &Op) -> Vec<String> {
             format!("len={len}"),
             format!("step={step}"),
         ],
+        Op::Window { axis, count, size, step, dilation } => vec![
+            format!("axis={axis}"),
+            format!("count={count}"),
+            format!("size={size}"),
+            format!("step={step}"),
+            format!("dilation={dilation}"),
+        ],
+        Op::Fold { axis, len, step, dilation } => {
+            vec![format!("axis={axis}"), format!("len={len}"), format!("step={step}"), format!("dilation={dilation}")]
+        }
         Op::Concat { axis } | Op::Gather { axis } => vec![format!("axis={axis}")],
         Op::Matmul => vec![],
         Op::ScatterAdd { axis, len } | Op::ScatterIndex { axis, len } => {
@@ -126,6 +136,19 @@ pub fn parse(text: &str) -> Result<Op> {
                     Op::Unslice { axis, start, len, step }
                 }
             }
+            "window" => Op::Window {
+                axis: a.value("axis")?,
+                count: a.value("count")?,
+                size: a.value("size")?,
+                step: a.value("step")?,
+                dilation: a.value("dilation")?,
+            },
+            "fold" => Op::Fold {
+                axis: a.value("axis")?,
+                len: a.value("len")?,
+                step: a.value("step")?,
+                dilation: a.value("dilation")?,
+            },
             "concat" => Op::Concat { axis: a.value("axis")? },
             "matmul" => Op::Matmul,
             "gather" => Op::Gather { axis: a.value("axis")? },

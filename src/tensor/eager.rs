@@ -168,6 +168,9 @@ pub(crate) fn view(op: &Op, operand: &Layout, ty: Type) -> Option<Layout> {
         Op::Reshape { shape } => operand.reshape(*shape),
         Op::Permute { order } => Some(operand.permute(&order.to_vec())),
         Op::Expand { shape } => Some(operand.expand(*shape)),
+        Op::Window { axis, count, size, step, dilation } => {
+            Some(operand.window(*axis as usize, [*count, *size], [*step, *dilation]))
+        }
         Op::Slice { axis, start, len, step } => {
             Some(operand.slice(*axis as usize, start.as_i64().max(0) as usize, *len, *step))
         }

@@ -28,6 +28,7 @@ pub mod reduce;
 mod scan;
 mod shape;
 mod statistics;
+mod window;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
