@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{own_device, values, vector};
 use stepgraph::nn::Linear;
-use stepgraph::optim::{Adam, AdamConfig, Sgd};
+use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
 use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Result, Rng, Tensor, Var, jit};
 
 /// What a message must say besides the place.
@@ -142,7 +142,7 @@ fn devices() {
     wrong!(d, "a write from another device", ["Var::set", "to_device"], w.set(&there));
     let both = || vec![w.clone(), v.clone()];
     wrong!(d, "parameters on two", ["Adam", "to_device"], Adam::new(both(), AdamConfig::default()));
-    wrong!(d, "no parameters", ["Sgd", "at least one"], Sgd::new(vec![], 0.1, 0.0));
+    wrong!(d, "no parameters", ["Sgd", "at least one"], Sgd::new(vec![], SgdConfig::default()));
     let isa = CpuOptions { isa: Some("mmx".into()), ..CpuOptions::default() };
     let text = Device::cpu_with(&isa).expect_err("no such instruction set").to_string();
     assert!(text.contains("avx512") && text.contains("mmx"), "{text}");

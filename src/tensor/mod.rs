@@ -14,6 +14,7 @@ pub mod var;
 mod arith;
 pub mod composite;
 mod create;
+mod gradients;
 mod math;
 mod promote;
 mod read;
