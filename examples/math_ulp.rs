@@ -20,7 +20,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "exp2", formula: math::exp2, reference: f64::exp2, limit: 1.0 },
     Function { name: "expm1", formula: math::expm1, reference: f64::exp_m1, limit: 2.0 },
     Function { name: "log", formula: math::log, reference: f64::ln, limit: 1.0 },
-    Function { name: "log10", formula: math::log10, reference: f64::log10, limit: 1.0 },
+    Function { name: "log10", formula: math::log10, reference: f64::log10, limit: 2.0 },
     Function { name: "log2", formula: math::log2, reference: f64::log2, limit: 2.0 },
     Function { name: "log1p", formula: math::log1p, reference: f64::ln_1p, limit: 1.0 },
     Function { name: "sin", formula: math::sin, reference: f64::sin, limit: 2.1 },

@@ -254,9 +254,11 @@ fn draws_in_steps() {
         |rng, _, seen| {
             let kept = rng.bernoulli([n], 0.4, &device)?;
             let noise = (rng.normal([n], &device)? * 0.1)?;
+            let noise = kept.select(&noise, 2.0)?;
             let die = rng.randint([n], 1, 7, &device)?.to_dtype(DType::F32)?;
             let angle = rng.uniform_in([n], -1.0, 1.0, &device)?;
-            for t in [kept.select(&noise, 2.0)?, die, angle] {
+            // In the order they were made, as a frozen step gives them.
+            for t in [noise, die, angle] {
                 seen.keep(&t);
             }
             Ok(())

@@ -12,9 +12,11 @@ const INF: f64 = f64::INFINITY;
 
 type Unary = fn(&Tensor) -> Result<Tensor>;
 type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
+type Cases<C> = &'static [C];
+type Table<F, C> = &'static [(&'static str, F, Cases<C>)];
 
 /// A function, and (argument, result) pairs. NaN gives NaN besides.
-const UNARY: &[(&str, Unary, &[(f64, f64)])] = &[
+const UNARY: Table<Unary, (f64, f64)> = &[
     ("exp", |x| x.exp(), &[(-INF, 0.0), (INF, INF), (0.0, 1.0), (-0.0, 1.0), (1.0, std::f64::consts::E)]),
     ("exp2", |x| x.exp2(), &[(-INF, 0.0), (INF, INF), (-0.0, 1.0), (3.0, 8.0), (-1.0, 0.5), (-14.0, 6.103515625e-5)]),
     ("expm1", |x| x.expm1(), &[(-INF, -1.0), (INF, INF), (0.0, 0.0), (-0.0, -0.0)]),
@@ -67,7 +69,7 @@ const TESTS: &[(&str, Unary, [bool; 6])] = &[
 ];
 
 /// A function, and (left, right, result).
-const BINARY: &[(&str, Binary, &[(f64, f64, f64)])] = &[
+const BINARY: Table<Binary, (f64, f64, f64)> = &[
     (
         "pow",
         |x, y| x.pow(y),
@@ -189,7 +191,7 @@ const BINARY: &[(&str, Binary, &[(f64, f64, f64)])] = &[
 ];
 
 /// Of i64, each value within i8.
-const INTEGERS: &[(&str, Binary, &[(i64, i64, i64)])] = &[
+const INTEGERS: Table<Binary, (i64, i64, i64)> = &[
     ("div", |x, y| x.div(y), &[(-9, 4, -2), (9, -4, -2), (-9, -4, 2), (5, 0, 0), (-5, 0, 0)]),
     ("fmod", |x, y| x.fmod(y), &[(-9, 4, -1), (9, -4, 1), (-9, -4, -1), (5, 0, 0), (8, 4, 0)]),
     ("rem", |x, y| x.rem(y), &[(-9, 4, 3), (9, -4, -3), (-9, -4, -1), (5, 0, 0), (-8, 4, 0)]),
@@ -219,7 +221,7 @@ const INTEGERS: &[(&str, Binary, &[(i64, i64, i64)])] = &[
 ];
 
 /// At the limits of each integer dtype, where results wrap.
-const LIMITS: &[(DType, &str, Binary, &[(i64, i64, i64)])] = &[
+const LIMITS: &[(DType, &str, Binary, Cases<(i64, i64, i64)>)] = &[
     (DType::I64, "div", |x, y| x.div(y), &[(i64::MIN, -1, i64::MIN)]),
     (DType::I64, "fmod", |x, y| x.fmod(y), &[(i64::MIN, -1, 0), (i64::MIN, 10, -8)]),
     (DType::I64, "rem", |x, y| x.rem(y), &[(i64::MIN, -1, 0), (i64::MIN, 10, 2)]),
@@ -454,7 +456,7 @@ fn remainders_over_the_whole_range() {
     let (a, b): (Vec<f32>, Vec<f32>) = pairs.iter().copied().unzip();
     for (isa, device) in devices() {
         let tensor = |v: &[f32]| Tensor::from_slice(v, [v.len()], &device).expect("numbers");
-        let got = tensor(&a).fmod(&tensor(&b)).and_then(|r| r.to_vec::<f32>()).expect("remainders");
+        let got = tensor(&a).fmod(tensor(&b)).and_then(|r| r.to_vec::<f32>()).expect("remainders");
         for ((a, b), got) in pairs.iter().zip(got) {
             let want = a % b;
             let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();

@@ -136,7 +136,7 @@ pub fn log2(b: &mut Builder, x: Val) -> Val {
     b.fma(l, log2_e, e)
 }
 
-/// The base-10 logarithm; 1.0 ulp.
+/// The base-10 logarithm; 2.0 ulp.
 pub fn log10(b: &mut Builder, x: Val) -> Val {
     let (m, e) = (b.mantissa(x), b.exponent(x));
     let one = b.f32(1.0);

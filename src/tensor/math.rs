@@ -22,7 +22,7 @@ unary_methods! {
     log = math::LOG;
     /// Logarithm to base 2; -inf at 0, NaN below; at most 2 ulp, exact for powers of two.
     log2 = math::LOG2;
-    /// Logarithm to base 10; -inf at 0, NaN below; at most 1 ulp.
+    /// Logarithm to base 10; -inf at 0, NaN below; at most 2 ulp.
     log10 = math::LOG10;
     /// `log(1 + x)`, without cancellation near 0; -inf at -1, NaN below; at most 1 ulp.
     log1p = math::LOG1P;
