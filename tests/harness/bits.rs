@@ -9,7 +9,7 @@ pub fn same_bits(got: &HostValue, want: &HostValue) -> Option<String> {
         return Some(format!("shape {} instead of {}", got.shape, want.shape));
     }
     if got.data.dtype() != want.data.dtype() {
-        return Some(format!("{} instead of {}", got.data.dtype(), want.data.dtype()));
+        return Some(format!("dtype {} instead of {}", got.data.dtype(), want.data.dtype()));
     }
     let i = got.data.difference(&want.data)?;
     Some(format!("element {i} is {} instead of {}", got.data.to_text()[i], want.data.to_text()[i]))
