@@ -13,12 +13,12 @@ fn the_last_one_wins() {
     assert_eq!(gradient(&x, |x| x.scatter(0, &index, &src)), [0., 2., 0., 4.]);
     assert_eq!(gradient(&src, |src| x.scatter(0, &index, src)), [0., 0., 0., 3., 1.]);
     let i = i64s(&[2, 2], &[1, 2, 3, 4]);
-    let got = i.scatter(1, &i64s(&[2, 1], &[1, 0]), &i64s(&[2, 1], &[7, 8])).unwrap();
+    let got = i.scatter(1, &i64s(&[2, 1], &[1, 0]), i64s(&[2, 1], &[7, 8])).unwrap();
     assert_eq!(got.to_vec::<i64>().unwrap(), [1, 7, 8, 4]);
     let b = x.gt(11.5).unwrap();
     assert_eq!(numbers(|| b.scatter(0, &i64s(&[1], &[0]), true)), [1., 0., 1., 1.]);
     let none = Tensor::zeros([0], DType::I64, &cpu()).unwrap();
-    assert_eq!(numbers(|| x.scatter(0, &none, &f32s(&[0], &[]))), [10., 11., 12., 13.]);
+    assert_eq!(numbers(|| x.scatter(0, &none, f32s(&[0], &[]))), [10., 11., 12., 13.]);
     assert!(
         message(x.scatter(0, &index, &x))
             .contains("scatter: expected a source f32[5], of the index's shape, got f32[4]")

@@ -121,7 +121,7 @@ fn recurrences() {
     let row = f32s(&[3], &[1., 2., 3.]);
     assert_eq!(gradient(&row, |x| x.recurrence(0, &f)), [1. + 2. * 0.5 - 3. * 0.5, 2. - 3., 3.]);
     // d loss / d factor[j] = through[j] * out[j - 1]; the first factor is not used.
-    assert_eq!(gradient(&f, |f| row.recurrence(0, f)), [0., -1. * 1., 3. * 2.5]);
+    assert_eq!(gradient(&f, |f| row.recurrence(0, f)), [0., -1., 3. * 2.5]);
     assert!(message(x.recurrence(0, &filled(&[4], 0))).contains("a shape that [4] broadcasts to"));
     assert!(message(x.recurrence(0, &i64s(&[3], &[1, 2, 3]))).contains("factors of f32 like the operand, got i64"));
 }
