@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::base::location::Scope;
 use crate::base::shape::IntoShape;
-use crate::base::{Error, Loc, Result, Scalar, Shape};
+use crate::base::{Error, Loc, Result, Scalar, Shape, Type};
 use crate::op::{AxisList, Op};
 use crate::tensor::recorder::{emit, here};
 use crate::tensor::{At, Tensor, promote};
@@ -188,6 +188,17 @@ impl Tensor {
             return Err(Error::shape("matmul", want, given).at(Loc::resolve(at)));
         }
         let (row, column) = (self.rank() == 1, rhs.rank() == 1);
+        // Before anything is emitted: a call that fails leaves nothing behind.
+        let matrix = |t: &Tensor, axis: usize| -> Result<Type> {
+            let mut dims = t.dims().to_vec();
+            dims.insert(axis.min(dims.len()), 1);
+            Ok(Type::new(t.dtype(), Shape::new(&dims)?))
+        };
+        let types = [
+            if row { located(matrix(self, 0), at)? } else { self.ty() },
+            if column { located(matrix(rhs, 1), at)? } else { rhs.ty() },
+        ];
+        located(Op::Matmul.rules().infer(&types).map(|_| ()), at)?;
         let a = if row { self.unsqueeze(0)? } else { self.clone() };
         let b = if column { rhs.unsqueeze(1)? } else { rhs.clone() };
         let product = emit(&Op::Matmul, &[&a, &b], at)?;

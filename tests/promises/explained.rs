@@ -103,6 +103,8 @@ impl std::io::Write for Buffer {
 
 /// As the examples install it: compilations, decisions and divergences are logged as they happen, with their lines.
 pub fn decisions_are_streamed(device: &Device) {
+    // With a single dispatcher `tracing` asks whichever thread comes first to an event, and here the others have none.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let out = Buffer::default();
     let writer = out.clone();
     let log = tracing_subscriber::fmt()
