@@ -79,7 +79,7 @@ fn shapes() {
     wrong!(d, "add", ["add", "[3]", "[2]"], &a + &b);
     wrong!(d, "method", ["mul", "[3]", "[2]"], a.mul(&b));
     wrong!(d, "matmul", ["matmul", "[2,3]"], m.matmul(&m));
-    wrong!(d, "matmul of vectors", ["matmul"], a.matmul(&a));
+    wrong!(d, "matmul of vectors", ["matmul", "3 rows on the right", "[2,1]"], a.matmul(&b));
     wrong!(d, "reshape", ["reshape", "6"], m.reshape([7]));
     wrong!(d, "expand", ["expand"], a.expand([2, 4]));
     wrong!(d, "concat", ["concat"], Tensor::concat(&[&m, &a], 0));

@@ -7,6 +7,6 @@ pub mod init;
 mod linear;
 mod module;
 
-pub use crate::tensor::composite::{BatchNormOptions, CrossEntropy, Reduction};
+pub use crate::tensor::composite::{BatchNormOptions, Convolution, CrossEntropy, Reduction};
 pub use linear::Linear;
 pub use module::{Buffer, Held, Mode, Module, Visitor, impl_module, module};

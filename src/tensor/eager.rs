@@ -101,11 +101,8 @@ fn cast_scalar(e: &Elementwise, operands: &[&Tensor]) -> Result<Elementwise> {
 
 /// What is told when an index was out of range.
 pub(crate) fn index_error(op: &Op, operands: &[&Tensor]) -> Error {
-    let len = match op {
-        Op::Gather { axis } => operands.first().and_then(|t| t.dims().get(*axis as usize)).copied().unwrap_or(0),
-        Op::ScatterAdd { len, .. } => *len,
-        _ => 0,
-    };
+    let types: SmallVec<[Type; 3]> = operands.iter().map(|t| t.ty()).collect();
+    let len = op.rules().indexed_axis(&types).unwrap_or(0);
     Error::new(ErrorKind::Index { op: op.rules().name().to_string(), len })
 }
 
@@ -171,8 +168,11 @@ pub(crate) fn view(op: &Op, operand: &Layout, ty: Type) -> Option<Layout> {
         Op::Reshape { shape } => operand.reshape(*shape),
         Op::Permute { order } => Some(operand.permute(&order.to_vec())),
         Op::Expand { shape } => Some(operand.expand(*shape)),
+        Op::Window { axis, count, size, step, dilation } => {
+            Some(operand.window(*axis as usize, [*count, *size], [*step, *dilation]))
+        }
         Op::Slice { axis, start, len, step } => {
-            Some(operand.slice(*axis as usize, start.as_i64().max(0) as usize, *len, *step as isize))
+            Some(operand.slice(*axis as usize, start.as_i64().max(0) as usize, *len, *step))
         }
         _ => None,
     }

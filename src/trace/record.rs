@@ -59,8 +59,7 @@ impl Session {
         externals.push(ExternalGuard { ty: t.ty(), layout, taped: is_taped(t) });
         let guard = externals.len() as u32 - 1;
         let v = self.define(Def::External { guard, held }, t.addr());
-        self.bound.insert(t.addr());
-        self.held.push(t.clone());
+        self.keep(t);
         Ok(v)
     }
 
@@ -113,7 +112,7 @@ impl Session {
             self.params.push(s.bits);
             self.tree.paths[self.path as usize].params.push(s.dtype);
         }
-        if matches!(op, Op::Uniform { .. }) {
+        if matches!(op, Op::Random { .. }) {
             self.note_draw();
         }
         op.rules().with_scalars(&scalars)
@@ -155,8 +154,7 @@ impl Session {
                 snapshots.push(layout);
                 let guard = snapshots.len() as u32 - 1;
                 let out = self.define(Def::Snapshot { var: slot, guard, held }, value.addr());
-                self.bound.insert(value.addr());
-                self.held.push(value.clone());
+                self.keep(&value);
                 out
             }
         };

@@ -70,8 +70,8 @@ pub(crate) struct Session {
     pub trail: Vec<(PathId, u32)>,
     pub ptrs: Vec<usize>,
     pub held: Vec<Tensor>,
-    /// Addresses of `held`.
-    pub bound: FxHashSet<usize>,
+    /// Addresses of `held`, when these are many.
+    bound: FxHashSet<usize>,
     pub params: Vec<u64>,
     pub vars: Vec<VarBinding>,
     pub slots: FxHashMap<u64, u32>,
@@ -97,6 +97,9 @@ pub(crate) struct Session {
     /// Compiled segments launched by this call.
     pub launched: Vec<Arc<crate::trace::segment::SegmentPlan>>,
 }
+
+/// So many addresses are found faster by looking at each.
+const FEW: usize = 12;
 
 static NEXT_STAMP: AtomicU64 = AtomicU64::new(1);
 
@@ -246,7 +249,9 @@ impl Session {
         self.trail = trail;
         self.ptrs.clear();
         self.held.clear();
-        self.bound.clear();
+        if !self.bound.is_empty() {
+            self.bound.clear();
+        }
         self.params.clear();
         self.vars.clear();
         self.slots.clear();
@@ -333,6 +338,21 @@ impl Session {
             return Some(hint);
         }
         self.slots.get(&var.id()).copied()
+    }
+
+    /// Keeps a handle from outside for the call.
+    pub fn keep(&mut self, t: &Tensor) {
+        self.held.push(t.clone());
+        if self.held.len() > FEW + 1 {
+            self.bound.insert(t.addr());
+        } else if self.held.len() > FEW {
+            self.bound.extend(self.held.iter().map(|t| t.addr()));
+        }
+    }
+
+    /// Whether a handle from outside is one of those kept.
+    pub fn is_bound(&self, addr: usize) -> bool {
+        if self.held.len() > FEW { self.bound.contains(&addr) } else { self.held.iter().any(|t| t.addr() == addr) }
     }
 
     /// Enters `var` into the call's table.

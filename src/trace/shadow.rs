@@ -5,25 +5,29 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::location::Scope;
-use crate::base::{Loc, Result};
+use crate::base::{Loc, Result, scalar};
 use crate::op::Op;
 use crate::tensor::tape::{GradTable, Gradients, no_tape};
 use crate::tensor::{At, Device, Tensor, Var, eager};
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, Event, ExternalGuard, Kind, NONE, Path, PathId, ValId, VarGuard};
 
-/// Appends the op's host scalars, each in the dtype that the event's parameter has.
+/// Appends the op's host scalars, each in the dtype that the event's parameter has. Fixed numbers are no parameters.
 #[inline]
 fn collect(op: &Op, event: &Event, params: &mut Vec<u64>) {
     match (op, &event.op) {
         (Op::Elementwise(given), Op::Elementwise(known)) => {
-            if let (Some((_, g)), Some((_, k))) = (given.scalar, known.scalar) {
+            if let (Some((_, g)), Some((_, k))) = (given.scalar, known.scalar)
+                && g.origin == scalar::Origin::Host
+            {
                 params.push(g.cast(k.dtype).bits);
             }
         }
-        (Op::Full { value, .. }, _) => params.push(value.bits),
-        (Op::Uniform { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
-        (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) => params.push(start.bits),
+        (Op::Full { value, .. }, _) if value.origin == scalar::Origin::Host => params.push(value.bits),
+        (Op::Random { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
+        (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) if start.origin == scalar::Origin::Host => {
+            params.push(start.bits);
+        }
         _ => {}
     }
 }
@@ -68,7 +72,7 @@ impl Session {
         collect(op, e, &mut self.params);
         self.ptrs.push(t.addr());
         self.cursor += 1;
-        if matches!(op, Op::Uniform { .. }) {
+        if matches!(op, Op::Random { .. }) {
             self.note_draw();
         }
         Some(t)
@@ -81,19 +85,25 @@ impl Session {
         }
     }
 
-    #[cold]
+    /// First touches and branches; else the op is none that was recorded here.
+    #[inline(never)]
     pub fn shadow_op_slow(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
+        if self.enter(|s, path, at| s.match_op(path, at, op, operands, device))
+            && let Some(t) = self.answer(op)
+        {
+            return Ok(t);
+        }
+        self.unmatched_op(op, operands, device, at)
+    }
+
+    #[cold]
+    fn unmatched_op(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
         let loc = Loc::resolve(at);
         for t in operands {
             t.check_owner(self.stamp).map_err(|e| e.at(loc))?;
         }
         if !self.on_device(device) {
             return self.foreign_op(op, operands, device, at);
-        }
-        if self.enter(|s, path, at| s.match_op(path, at, op, operands))
-            && let Some(t) = self.answer(op)
-        {
-            return Ok(t);
         }
         // An op that fails leaves no event.
         eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
@@ -121,14 +131,15 @@ impl Session {
     }
 
     /// Whether the event is this op, binding externals met here for the first time.
-    fn match_op(&mut self, path: PathId, at: usize, op: &Op, operands: &[&Tensor]) -> bool {
+    fn match_op(&mut self, path: PathId, at: usize, op: &Op, operands: &[&Tensor], device: &Device) -> bool {
         let p = &self.tree.paths[path as usize];
         let e = &p.events[at];
         if e.kind != Kind::Op
             || !op.same_structure(&e.op)
             || e.operands.len() != operands.len()
             || !scalar_fits(op, e)
-            || (operands.is_empty() && e.template.as_ref().is_none_or(|t| Some(t.device()) != self.device.as_ref()))
+            // An op without operands says its device itself.
+            || (operands.is_empty() && self.device.as_ref() != Some(device))
         {
             return false;
         }
@@ -160,20 +171,20 @@ impl Session {
         let def = v.checked_sub(p.base_value).and_then(|i| p.defs.get(i as usize));
         let Some(&Def::External { guard, .. }) = def else { return false };
         let ExternalGuard { ty, layout, taped } = &p.externals[guard as usize];
-        t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) != self.stamp
+        // Neither promised by this step nor owned by another thread's open one.
+        t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) == 0
             && t.0.ty == *ty
             && self.device.as_ref() == Some(t.device())
             && matches!(t.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
             && is_taped(t) == *taped
-            && !self.bound.contains(&t.addr())
+            && !self.is_bound(t.addr())
             && new.iter().all(|o| o.addr() != t.addr())
     }
 
     /// Gives `t` the next value id, and keeps it alive.
     pub fn hold(&mut self, t: &Tensor) {
         self.ptrs.push(t.addr());
-        self.bound.insert(t.addr());
-        self.held.push(t.clone());
+        self.keep(t);
     }
 
     pub fn shadow_get(&mut self, var: &Var, at: At) -> Result<Tensor> {
@@ -231,7 +242,7 @@ impl Session {
                     let Some(&Def::Snapshot { guard, .. }) = def else { return false };
                     let layout = &p.snapshots[guard as usize];
                     e_out == known
-                        && !self.bound.contains(&value.addr())
+                        && !self.is_bound(value.addr())
                         && matches!(value.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
                 };
                 if same {

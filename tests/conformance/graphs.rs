@@ -156,12 +156,13 @@ impl Making {
                 self.op(Op::Reshape { shape: ty.shape }, &[x])
             }
             Form::Strided if rank >= 1 => {
-                // Every second element, the axes in reverse, after an offset.
+                // Every second element, the axes in reverse, the first of them backwards, after an offset.
                 let reversed: Vec<usize> = dims.iter().rev().copied().collect();
                 let order: Vec<usize> = (0..rank).rev().collect();
                 let mut layout = Layout::contiguous(shape(&reversed)).permute(&order);
                 layout.strides.iter_mut().for_each(|s| *s *= 2);
-                layout.offset = 3;
+                layout.offset = 3 + layout.strides[0] * (dims[0] as isize - 1).max(0);
+                layout.strides[0] *= -1;
                 self.input(ty, layout, values)
             }
             Form::Computed => {

@@ -271,7 +271,8 @@ fn gradients_are_finite_differences() {
 fn ties_and_kinks_have_the_documented_gradients() {
     // Graph, inputs, gradient of the first operand for a seed of ones.
     let nan = f32::NAN;
-    let cases: [(&str, Vec<f32>, Vec<f64>); 5] = [
+    let inf = f64::INFINITY;
+    let cases: [(&str, Vec<f32>, Vec<f64>); 25] = [
         ("%r: f32[4] = relu %x", vec![-1.0, 0.0, 2.0, nan], vec![0.0, 0.0, 1.0, 1.0]),
         ("%r: f32[4] = abs %x", vec![-1.0, 0.0, 2.0, -0.0], vec![-1.0, 0.0, 1.0, 0.0]),
         ("%r: f32[4] = maximum(scalar1=1.0:f32) %x", vec![1.0, 0.0, 2.0, 1.0], vec![0.5, 0.0, 1.0, 0.5]),
@@ -281,6 +282,30 @@ fn ties_and_kinks_have_the_documented_gradients() {
             vec![3.0, 1.0, 3.0, 3.0],
             vec![1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0 / 3.0],
         ),
+        // Bounds are inside; NaN is not.
+        ("%r: f32[4] = clamp_min(scalar1=1.0:f32) %x", vec![1.0, 0.0, 2.0, nan], vec![1.0, 0.0, 1.0, 0.0]),
+        ("%r: f32[4] = clamp_max(scalar1=1.0:f32) %x", vec![1.0, 0.0, 2.0, nan], vec![1.0, 1.0, 0.0, 0.0]),
+        ("%r: f32[4] = clamp_min(scalar0=1.0:f32) %x", vec![1.0, 0.0, 2.0, nan], vec![0.0, 0.0, 1.0, 0.0]),
+        ("%r: f32[4] = clamp_max(scalar0=1.0:f32) %x", vec![1.0, 0.0, 2.0, nan], vec![0.0, 1.0, 0.0, 0.0]),
+        ("%r: f32[4] = sign %x", vec![1.0, 0.0, -2.0, nan], vec![0.0; 4]),
+        ("%r: f32[4] = floor %x", vec![1.0, 0.5, -2.0, nan], vec![0.0; 4]),
+        ("%r: f32[4] = ceil %x", vec![1.0, 0.5, -2.0, nan], vec![0.0; 4]),
+        ("%r: f32[4] = round %x", vec![1.0, 0.5, -2.5, nan], vec![0.0; 4]),
+        ("%r: f32[4] = trunc %x", vec![1.0, 0.5, -2.0, nan], vec![0.0; 4]),
+        // y x^(y-1), but 0 for y = 0.
+        ("%r: f32[4] = pow(scalar1=2.0:f32) %x", vec![0.0, -0.0, -3.0, nan], vec![0.0, 0.0, -6.0, f64::NAN]),
+        ("%r: f32[4] = pow(scalar1=1.0:f32) %x", vec![0.0, -0.0, -3.0, 2.0], vec![1.0; 4]),
+        ("%r: f32[4] = pow(scalar1=0.0:f32) %x", vec![0.0, -0.0, -3.0, nan], vec![0.0; 4]),
+        ("%r: f32[4] = pow(scalar1=0.5:f32) %x", vec![0.0, 4.0, 1.0, -1.0], vec![inf, 0.25, 0.5, f64::NAN]),
+        ("%r: f32[4] = pow(scalar1=-1.0:f32) %x", vec![0.0, 2.0, -2.0, 1.0], vec![-inf, -0.25, -0.25, -1.0]),
+        // x^y ln x, but 0 for x = 0 and y >= 0.
+        ("%r: f32[4] = pow(scalar0=0.0:f32) %x", vec![0.0, 2.0, -1.0, 0.5], vec![0.0, 0.0, -inf, 0.0]),
+        ("%r: f32[4] = pow(scalar0=1.0:f32) %x", vec![0.0, 2.0, -1.0, 0.5], vec![0.0; 4]),
+        // -trunc and -floor of the quotient.
+        ("%r: f32[4] = fmod(scalar0=7.0:f32) %x", vec![2.0, -2.0, 7.0, 9.0], vec![-3.0, 3.0, -1.0, 0.0]),
+        ("%r: f32[4] = rem(scalar0=7.0:f32) %x", vec![2.0, -2.0, 7.0, 9.0], vec![-3.0, 4.0, -1.0, 0.0]),
+        ("%r: f32[4] = rem(scalar1=2.0:f32) %x", vec![2.0, -2.0, 7.0, 9.0], vec![1.0; 4]),
+        ("%r: f32[4] = atan2(scalar1=0.0:f32) %x", vec![0.0, 1.0, -1.0, 2.0], vec![f64::NAN, 0.0, 0.0, 0.0]),
     ];
     for (line, x, want) in cases {
         let text = format!("graph @t(%x: f32[4]) {{ {line}\nreturn %r }}");
@@ -294,7 +319,8 @@ fn ties_and_kinks_have_the_documented_gradients() {
         let ones = HostValue::new(graph.node(out).ty.shape, HostData::F32(vec![1.0; graph.node(out).ty.shape.numel()]));
         let x = HostValue::new(graph.node(leaf).ty.shape, HostData::F32(x));
         let got = evaluate(&graph, &[x, ones], Precision::Exact).pop().unwrap();
-        let close = got.data.to_f64().iter().zip(&want).all(|(g, w)| (g - w).abs() < 1e-7);
+        let same = |g: f64, w: f64| (g - w).abs() < 1e-7 || g == w || g.is_nan() && w.is_nan();
+        let close = got.data.to_f64().iter().zip(&want).all(|(&g, &w)| same(g, w));
         assert!(close, "{line}: {got:?}, expected {want:?}");
     }
 }

@@ -10,6 +10,7 @@ mod harness;
 mod check;
 
 mod activations;
+mod convolutions;
 mod losses;
 mod modules;
 mod norms;

@@ -7,6 +7,7 @@ mod harness;
 mod aliasing;
 mod bounds;
 mod dtypes;
+mod explained;
 mod failures;
 mod freezing;
 mod gradients;

@@ -2,6 +2,7 @@
 //! by the rules of fusion, and the gradients are those of the operations that each is made of.
 
 mod activation;
+mod convolution;
 mod dropout;
 mod loss;
 mod normalization;
@@ -10,6 +11,7 @@ mod softmax;
 use crate::base::{Error, Loc, Result};
 use crate::tensor::Tensor;
 
+pub use convolution::Convolution;
 pub use loss::{CrossEntropy, Reduction};
 pub use normalization::BatchNormOptions;
 

@@ -59,6 +59,7 @@ macro_rules! table {
         ordered {
             ScaleT ScaleB ScaleTR ScaleBR scale [Scale];
             SubT SubB SubTR SubBR sub [Sub]; DivT DivB DivTR DivBR div [Div];
+            RemT RemB RemTR RemBR rem [Rem];
             LtT LtB LtTR LtBR lt [Lt]; LeT LeB LeTR LeBR le [Le];
             USubT USubB USubTR USubBR usub [USub]; UShlT UShlB UShlTR UShlBR ushl [UShl];
             UShrT UShrB UShrTR UShrBR ushr [UShr]; IShrT IShrB IShrTR IShrBR ishr [IShr];
