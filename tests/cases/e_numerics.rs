@@ -329,9 +329,14 @@ pub fn integer_division_shift_cast_edges(device: &Device) {
             chain,
             p.neg()?.abs()?,
             small.neg()?.sub(29i64)?.div(2i64)?,
+            p.fmod(&q)?,
+            p.rem(&q)?,
+            p.div(&q)?.mul(&q)?.add(&p.fmod(&q)?)?.eq(&p)?,
+            of(&[1.0, 1.0, 1.0], DType::I32).shl(of(&[33.0, -1.0, 31.0], DType::I32))?,
+            of(&[-8.0, -8.0], DType::I32).shr(of(&[1.0, 33.0], DType::I32))?,
         ])
     });
-    let want: [&[f64]; 11] = [
+    let want: [&[f64]; 16] = [
         &[-2.0, -2.0, -2147483648.0, 0.0],
         &[44.0, 8.0],
         &[100.0, 254.0],
@@ -343,6 +348,12 @@ pub fn integer_division_shift_cast_edges(device: &Device) {
         &[22.0, 5.0],
         &[9.0, 9.0, -2147483648.0, 5.0],
         &[63.0],
+        &[-1.0, 1.0, 0.0, 0.0],
+        &[3.0, -3.0, 0.0, 0.0],
+        // A zero divisor gives 0 twice.
+        &[1.0, 1.0, 1.0, 0.0],
+        &[0.0, 0.0, -2147483648.0],
+        &[-4.0, -1.0],
     ];
     assert_eq!(out, want);
 }
