@@ -2,7 +2,7 @@
 
 use crate::trace::segment::SegmentPlan;
 use crate::trace::session::Session;
-use crate::trace::tree::{ExternalGuard, Kind, Path};
+use crate::trace::tree::{ExternalGuard, Kind, Path, Tape};
 
 /// What a step recorded and what became of it, in words. `Display` prints it.
 #[derive(Clone, Debug, Default)]
@@ -58,9 +58,13 @@ impl Explanation {
 
 fn explain_path(s: &Session, id: u32, p: &Path) -> PathExplanation {
     let mut guards = Vec::new();
-    for ExternalGuard { ty, layout, taped } in &p.externals {
+    for ExternalGuard { ty, layout, tape } in &p.externals {
         let strided = if layout.is_contiguous() { "" } else { ", strided" };
-        let tape = if *taped { ", on the eager tape" } else { "" };
+        let tape = match tape {
+            Tape::None => "",
+            Tape::Tracked => ", tracked",
+            Tape::Outside => ", on the eager tape",
+        };
         guards.push(format!("tensor {ty}{strided}{tape}"));
     }
     guards.extend(p.vars.iter().map(|v| format!("Var {}{}", v.ty, if v.trainable { "" } else { ", not trained" })));

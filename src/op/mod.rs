@@ -86,6 +86,17 @@ impl Op {
             _ => true,
         }
     }
+
+    /// Whether gradients can be taken with respect to the result, whatever its operands are.
+    pub fn starts_gradient(&self) -> bool {
+        matches!(self, Op::Elementwise(e) if std::ptr::eq(e.row, &elementwise::arith::TRACK))
+    }
+
+    /// Whether the result is the operand's value, unchanged: it may share its memory.
+    pub fn keeps_value(&self) -> bool {
+        let Op::Elementwise(e) = self else { return false };
+        [&elementwise::arith::DETACH, &elementwise::arith::TRACK].iter().any(|r| std::ptr::eq(*r, e.row))
+    }
 }
 
 /// A short list of axes, stored inline.

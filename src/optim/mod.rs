@@ -3,6 +3,10 @@
 //! All state that changes, the step count included, lives in `Var`s, in eager mode too: so a traced
 //! step is the same as an eager one, and can be frozen.
 
+mod accumulate;
+
+pub use accumulate::Accumulator;
+
 use crate::base::location::Scope;
 use crate::base::{DType, Error, Loc, Result};
 use crate::tensor::{Gradients, Tensor, Var};

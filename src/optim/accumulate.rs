@@ -1,0 +1,106 @@
+//! Gradients summed over several backward passes before one update.
+
+use crate::base::location::Scope;
+use crate::base::{Loc, Result};
+use crate::optim::one_device;
+use crate::tensor::{Gradients, Tensor, Var};
+
+/// Sums gradients over micro-batches, so that one update sees a larger batch than fits at once.
+///
+/// The sums live in `Var`s: [`Accumulator::add`] may be inside a traced step (every micro-batch replays one path), the
+/// update inside another or the same, or eager. A parameter that got no gradient since [`Accumulator::clear`] has none
+/// in [`Accumulator::gradients`], so that an optimizer does not move it. Which ones did, and how many passes there
+/// were, is host state: it does not advance in replays of a frozen step.
+///
+/// ```
+/// use stepgraph::{Device, Result, Tensor, Var, optim};
+/// # fn main() -> Result<()> {
+/// let w = Var::new(&Tensor::from_vec(vec![0.0f32], [1], &Device::cpu())?)?;
+/// let mut sgd = optim::Sgd::new(vec![w.clone()], 0.1, 0.0)?;
+/// let mut sums = optim::Accumulator::new(vec![w.clone()])?;
+/// for x in [1.0, 3.0] {
+///     sums.add(&(w.get() * x)?.sum(())?.backward()?)?;
+/// }
+/// sgd.step(&sums.mean()?)?; // gradient (1 + 3) / 2
+/// sums.clear()?;
+/// assert_eq!(w.get().to_vec::<f32>()?, [-0.2]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Accumulator {
+    parameters: Vec<Var>,
+    sums: Vec<Var>,
+    /// Which parameters got a gradient.
+    present: Vec<bool>,
+    count: usize,
+}
+
+impl Accumulator {
+    /// Zero sums, one a parameter.
+    ///
+    /// Errors: no parameters, or parameters on different devices.
+    #[track_caller]
+    pub fn new(parameters: Vec<Var>) -> Result<Accumulator> {
+        let _scope = Scope::enter();
+        let device = one_device("Accumulator::new", &parameters).map_err(|e| e.at(Loc::caller()))?;
+        let zeros = |p: &Var| Var::state(&Tensor::zeros(p.shape(), p.dtype(), &device)?);
+        let sums = parameters.iter().map(zeros).collect::<Result<Vec<_>>>()?;
+        Ok(Accumulator { present: vec![false; sums.len()], parameters, sums, count: 0 })
+    }
+
+    /// Adds the gradients of one backward pass.
+    #[track_caller]
+    pub fn add(&mut self, gradients: &Gradients) -> Result<()> {
+        let _scope = Scope::enter();
+        for ((p, sum), present) in self.parameters.iter().zip(&self.sums).zip(&mut self.present) {
+            let Some(g) = gradients.get(p) else { continue };
+            sum.set(&sum.get().add(&g)?)?;
+            *present = true;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// The sums, for the parameters that got a gradient.
+    #[track_caller]
+    pub fn gradients(&self) -> Result<Gradients> {
+        let _scope = Scope::enter();
+        let present = self.parameters.iter().zip(&self.sums).zip(&self.present).filter(|(_, present)| **present);
+        Gradients::from_pairs(present.map(|((p, sum), _)| (p, sum.get())))
+    }
+
+    /// The sums divided by the number of backward passes.
+    #[track_caller]
+    pub fn mean(&self) -> Result<Gradients> {
+        let _scope = Scope::enter();
+        let passes = self.count.max(1) as f64;
+        let mut pairs = Vec::with_capacity(self.sums.len());
+        for ((p, sum), _) in self.parameters.iter().zip(&self.sums).zip(&self.present).filter(|(_, present)| **present) {
+            pairs.push((p, sum.get().div(passes)?));
+        }
+        Gradients::from_pairs(pairs)
+    }
+
+    /// Zero sums again, and no gradients.
+    #[track_caller]
+    pub fn clear(&mut self) -> Result<()> {
+        let _scope = Scope::enter();
+        for (sum, present) in self.sums.iter().zip(&mut self.present).filter(|(_, present)| **present) {
+            sum.set(&Tensor::zeros(sum.shape(), sum.dtype(), sum.device())?)?;
+            *present = false;
+        }
+        self.count = 0;
+        Ok(())
+    }
+
+    /// Backward passes since the last [`Accumulator::clear`].
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Every `Var` of the accumulator's own.
+    pub fn state(&self) -> Vec<Var> {
+        self.sums.clone()
+    }
+}
