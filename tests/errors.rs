@@ -3,9 +3,9 @@
 mod harness;
 
 use harness::{own_device, values, vector};
+use stepgraph::autograd::{self, GradOptions, Wrt};
 use stepgraph::nn::Linear;
 use stepgraph::optim::{Adam, AdamConfig, Sgd};
-use stepgraph::autograd::{self, GradOptions, Wrt};
 use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit};
 
 /// What a message must say besides the place.

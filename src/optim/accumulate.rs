@@ -76,7 +76,8 @@ impl Accumulator {
         let _scope = Scope::enter();
         let passes = self.count.max(1) as f64;
         let mut pairs = Vec::with_capacity(self.sums.len());
-        for ((p, sum), _) in self.parameters.iter().zip(&self.sums).zip(&self.present).filter(|(_, present)| **present) {
+        for ((p, sum), _) in self.parameters.iter().zip(&self.sums).zip(&self.present).filter(|(_, present)| **present)
+        {
             pairs.push((p, sum.get().div(passes)?));
         }
         Gradients::from_pairs(pairs)

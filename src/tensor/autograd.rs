@@ -123,6 +123,9 @@ fn check(request: &Request<'_>) -> Result<()> {
     if !output.dtype().is_float() {
         return Err(Error::dtype("grad", "a float tensor", output.dtype()));
     }
+    if let Some(e) = tape::no_tape(output).filter(|_| !output.requires_grad()) {
+        return Err(e);
+    }
     match upstream {
         Some(u) if u.ty() != output.ty() => {
             let expected = format!("an upstream gradient of the output's type {}", output.ty());

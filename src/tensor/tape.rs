@@ -14,8 +14,8 @@ use crate::base::location::Scope;
 use crate::base::{Error, ErrorKind, Loc, Result, Scalar, Type};
 use crate::op::elementwise::arith::ADD;
 use crate::op::{Elementwise, Emit, Grad, Op, Val};
-use crate::tensor::recorder::{self, here};
 use crate::tensor::autograd::{Request, Wrt};
+use crate::tensor::recorder::{self, here};
 use crate::tensor::{Device, Origin, Tensor, Var, eager};
 
 /// One op of the eager tape: it hangs on its result.
@@ -289,7 +289,8 @@ impl Tape {
 pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<Gradients> {
     let Tape { mut cx, ids, entries, leaves, .. } = Tape::of(loss, since, &[], false)?;
     if leaves.is_empty() {
-        let detail = "the value depends on no trainable Var; take the gradient with respect to tensors with `autograd::grad`";
+        let detail =
+            "the value depends on no trainable Var; take the gradient with respect to tensors with `autograd::grad`";
         return Err(ErrorKind::Backward { detail: detail.into() }.into());
     }
     let wanted: Vec<Val> = leaves.iter().map(|&(_, v)| v).collect();

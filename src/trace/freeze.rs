@@ -290,7 +290,8 @@ impl Frozen {
             return Err(ErrorKind::Freeze { detail: detail.into() }.into());
         }
         if self.vars.iter().zip(&self.trainable).any(|(v, &was)| v.is_trainable() != was) {
-            let detail = "a Var was made trainable, or not, since the step was frozen; call the step again and freeze it anew";
+            let detail =
+                "a Var was made trainable, or not, since the step was frozen; call the step again and freeze it anew";
             return Err(ErrorKind::Freeze { detail: detail.into() }.into());
         }
         // Buffers that nobody else holds go back to the pool before the launch asks for new ones.

@@ -19,7 +19,9 @@ use crate::trace::tree::{Def, Event, ExternalGuard, Extra, Kind, Path, Tape, Val
 enum Role {
     User,
     /// A gradient; with `graph` it can be differentiated itself.
-    Gradient { graph: bool },
+    Gradient {
+        graph: bool,
+    },
 }
 
 impl Session {
@@ -81,14 +83,7 @@ impl Session {
         self.record_op_at(op, operands, device, loc, Role::User).map_err(|e| e.at(loc))
     }
 
-    fn record_op_at(
-        &mut self,
-        op: &Op,
-        operands: &[&Tensor],
-        device: &Device,
-        loc: Loc,
-        role: Role,
-    ) -> Result<Tensor> {
+    fn record_op_at(&mut self, op: &Op, operands: &[&Tensor], device: &Device, loc: Loc, role: Role) -> Result<Tensor> {
         let prepared = eager::prepare(op, operands, device)?;
         let (ready, flag) = eager::compute(&prepared, operands, device)?;
         if flag && self.flagged.is_none() {
@@ -269,12 +264,7 @@ impl Session {
     }
 
     /// `seed`: the upstream gradient as a value of this step.
-    pub fn record_grad(
-        &mut self,
-        request: &Request<'_>,
-        seed: Option<&Tensor>,
-        at: At,
-    ) -> Result<Vec<Option<Tensor>>> {
+    pub fn record_grad(&mut self, request: &Request<'_>, seed: Option<&Tensor>, at: At) -> Result<Vec<Option<Tensor>>> {
         let output = self.output_id(request.output)?;
         let known = |t: &Tensor| self.ids.get(&t.addr()).copied();
         let seed = seed.map(|t| known(t).ok_or_else(|| Error::bug("trace", "a seed without an id"))).transpose()?;

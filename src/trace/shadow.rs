@@ -379,12 +379,7 @@ impl Session {
     }
 
     /// `seed`: the upstream gradient as a value of this step.
-    pub fn shadow_grad(
-        &mut self,
-        request: &Request<'_>,
-        seed: Option<&Tensor>,
-        at: At,
-    ) -> Result<Vec<Option<Tensor>>> {
+    pub fn shadow_grad(&mut self, request: &Request<'_>, seed: Option<&Tensor>, at: At) -> Result<Vec<Option<Tensor>>> {
         if self.enter(|s, path, at| s.match_grad(path, at, request, seed)) {
             let (path, at) = self.pass_gradients()?;
             let mut out = vec![None; request.wrt.len()];

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::base::{DType, Layout, Loc, Type};
 use crate::op::Op;
-use crate::tensor::{Origin, Tensor};
 use crate::tensor::tape::GradTable;
+use crate::tensor::{Origin, Tensor};
 use crate::trace::segment::SegmentPlan;
 
 /// A value of a path: numbered from the tree's root, in order of first appearance.

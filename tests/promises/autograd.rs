@@ -343,7 +343,8 @@ pub fn detached_values_are_constants(device: &Device) {
 pub fn accumulated_gradients(device: &Device) {
     let (rate, batches) = (0.5f64, [[1.0f32, 3.0], [2.0, 5.0], [4.0, 4.0]]);
     for traced in [false, true] {
-        let (w, idle) = (Var::new(&scalar(1.0, device)).expect("a Var"), Var::new(&scalar(7.0, device)).expect("a Var"));
+        let (w, idle) =
+            (Var::new(&scalar(1.0, device)).expect("a Var"), Var::new(&scalar(7.0, device)).expect("a Var"));
         let mut sums = optim::Accumulator::new(vec![w.clone(), idle.clone()]).expect("an accumulator");
         let mut sgd = optim::Sgd::new(vec![w.clone(), idle.clone()], rate, 0.0).expect("an optimizer");
         let (mut micro, mut update) = (jit::Step::new(), jit::Step::new());
