@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use stepgraph::backend::Counts;
 use stepgraph::nn::{Linear, Module};
 use stepgraph::optim::{Adam, AdamConfig};
-use stepgraph::{CpuOptions, Device, Error, Result, Rng, Tensor, Var, jit};
+use stepgraph::{CpuOptions, Device, Error, Result, Rng, Tensor, jit};
 
 /// 64-128-10 network on 1797 digits of 8 x 8 pixels: eager, traced and frozen, bit for bit the same.
 #[derive(Parser)]
@@ -53,11 +53,7 @@ impl Mlp {
     }
 }
 
-impl Module for Mlp {
-    fn parameters(&self) -> Vec<Var> {
-        [self.hidden.parameters(), self.output.parameters()].concat()
-    }
-}
+stepgraph::nn::impl_module!(Mlp { hidden, output });
 
 /// A model with its optimizer.
 struct Trainer {

@@ -13,11 +13,12 @@ use crate::trace::session::Session;
 pub struct Options {
     pass: pass::Options,
     plan_cache: usize,
+    verify: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { pass: pass::Options::default(), plan_cache: 64 }
+        Options { pass: pass::Options::default(), plan_cache: 64, verify: false }
     }
 }
 
@@ -44,6 +45,25 @@ impl Options {
     pub fn in_place(mut self, in_place: bool) -> Options {
         self.pass.in_place = in_place;
         self
+    }
+
+    /// Whether rewrites may change bits (default: no): `x + 0` is `x` also for a negative zero. A step so compiled
+    /// may give other numbers than the same closure does eagerly, and its report says so.
+    pub fn fast_math(mut self, fast_math: bool) -> Options {
+        self.pass.fast_math = fast_math;
+        self
+    }
+
+    /// Whether every launch is computed again by the reference evaluator, one operation after the other as they were
+    /// recorded, and compared bit for bit (default: no). Very slow: for finding faults of this library.
+    /// What differs makes the call fail with `ErrorKind::Bug`. With [`Options::fast_math`] it may differ.
+    pub fn verify(mut self, verify: bool) -> Options {
+        self.verify = verify;
+        self
+    }
+
+    fn session(&self) -> Box<Session> {
+        Box::new(Session::new(self.pass, self.plan_cache, self.verify))
     }
 }
 
@@ -88,7 +108,7 @@ impl Step {
 
     /// As [`Step::new`], compiled as `options` say.
     pub fn with_options(options: Options) -> Step {
-        Step { session: Some(Box::new(Session::new(options.pass, options.plan_cache))), options }
+        Step { session: Some(options.session()), options }
     }
 
     /// Runs the closure: its host code always, its tensor work recorded or replayed.
@@ -106,7 +126,7 @@ impl Step {
         let mut session = match self.session.take() {
             Some(s) => s,
             // A panic inside the library lost it: start over.
-            None => Box::new(Session::new(self.options.pass, self.options.plan_cache)),
+            None => self.options.session(),
         };
         session.begin();
         let stamp = session.stamp;

@@ -36,6 +36,6 @@ pub mod plan;
 pub mod tensor;
 mod trace;
 
-pub use base::dtype::Element;
+pub use base::dtype::{Element, bf16, f16};
 pub use base::{DType, Error, ErrorKind, Result, Scalar, Shape};
 pub use tensor::{CpuOptions, Device, Gradients, Rng, Tensor, Var, autograd};

@@ -75,10 +75,11 @@ fn divergences() {
                 kept.push(h);
             }
             if way == 7 {
-                return b.bias.get().sum(());
+                return b.bias.as_ref().expect("a bias").get().sum(());
             }
             if way == 8 {
-                b.bias.set(&(b.bias.get() * 0.5)?)?;
+                let bias = b.bias.as_ref().expect("a bias");
+                bias.set(&(bias.get() * 0.5)?)?;
             }
             Ok(loss)
         })

@@ -1,7 +1,7 @@
 //! The workloads but W5 of `benches/peers/README.md`: shapes, data and steps.
 //! Shared by `examples/workloads.rs` and the benchmarks.
 
-use stepgraph::nn::Linear;
+use stepgraph::nn::{Linear, Module};
 use stepgraph::optim::{Adam, AdamConfig};
 use stepgraph::{Device, Result, Tensor, Var};
 
@@ -126,11 +126,11 @@ impl Training {
             };
             Ok::<_, stepgraph::Error>(Linear {
                 weight: var(seed, &[inputs, outputs])?,
-                bias: var(seed + 1, &[outputs])?,
+                bias: Some(var(seed + 1, &[outputs])?),
             })
         };
         let (hidden, output) = (layer(11, 784, 128)?, layer(13, 128, 10)?);
-        let parameters = vec![hidden.weight.clone(), hidden.bias.clone(), output.weight.clone(), output.bias.clone()];
+        let parameters = [hidden.parameters(), output.parameters()].concat();
         let adam = Adam::new(parameters.clone(), AdamConfig::default())?;
         Ok(Training {
             x: Tensor::from_vec(uniform(1, batch * 784, 1.0, 0.0), [batch, 784], device)?,

@@ -104,6 +104,8 @@ pub trait Backend: Send + Sync {
     fn memory(&self) -> MemoryUse {
         MemoryUse::default()
     }
+    /// Gives free memory back to the system.
+    fn trim(&self) {}
 }
 
 /// Memory of a device.

@@ -1,14 +1,15 @@
 //! Host scalars: a number of one dtype, with where it came from.
 
-use crate::base::dtype::DType;
+use crate::base::dtype::{DType, NumberKind, bf16, f16};
 
 /// A host number handed to an op (a learning rate, a slice start, an RNG counter).
 ///
 /// Inside a step scalars are parameters: their value is collected at every call and never
-/// compared, so a changed one is never stale.
+/// compared, so a changed one is never stale. It keeps its full value until it is cast to the dtype of the
+/// tensor beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scalar {
-    /// The value, in the low bits: `f32::to_bits`, an `i64`, or 0/1.
+    /// The value as a lane of its dtype: see [`crate::base::dtype`].
     pub bits: u64,
     /// Its type.
     pub dtype: DType,
@@ -30,6 +31,11 @@ pub enum Origin {
 }
 
 impl Scalar {
+    /// An `f64`.
+    pub fn f64(v: f64) -> Scalar {
+        Scalar { bits: v.to_bits(), dtype: DType::F64, origin: Origin::Host }
+    }
+
     /// An `f32`.
     pub fn f32(v: f32) -> Scalar {
         Scalar { bits: v.to_bits() as u64, dtype: DType::F32, origin: Origin::Host }
@@ -50,36 +56,58 @@ impl Scalar {
         Scalar { origin: Origin::Constant, ..self }
     }
 
-    /// The value as `dtype`: floats round to nearest, integers from floats truncate and saturate
-    /// (NaN is 0), `bool` is "not zero".
+    /// What kind of number it is.
+    pub fn kind(self) -> NumberKind {
+        self.dtype.kind()
+    }
+
+    /// The value as `dtype`: floats round to nearest (to 16 bits by way of `f32`), integers from floats truncate and
+    /// saturate (NaN is 0), integers wrap to narrower ones, `bool` is "not zero".
     pub fn cast(self, dtype: DType) -> Scalar {
         if dtype == self.dtype {
             return self;
         }
-        let bits = match dtype {
-            DType::F32 => match self.dtype {
-                DType::I64 => (self.bits as i64 as f32).to_bits() as u64,
-                _ => (self.as_f64() as f32).to_bits() as u64,
-            },
-            DType::I64 => match self.dtype {
-                DType::F32 => f32::from_bits(self.bits as u32) as i64 as u64,
-                _ => self.bits,
-            },
-            DType::Bool => match self.dtype {
-                DType::F32 => (f32::from_bits(self.bits as u32) != 0.0) as u64,
-                _ => (self.bits != 0) as u64,
-            },
+        let bits = match (self.number(), dtype) {
+            (number, DType::F64) => number.to_f64().to_bits(),
+            (number, DType::F32 | DType::F16 | DType::BF16) => {
+                let value = match number {
+                    Number::Float(v) => v as f32,
+                    Number::Int(v) => v as f32,
+                };
+                dtype.round(value.to_bits() as u64)
+            }
+            (Number::Float(v), DType::Bool) => (v != 0.0) as u64,
+            (Number::Int(v), DType::Bool) => (v != 0) as u64,
+            (Number::Float(v), _) => {
+                let (lo, hi) = dtype.int_range().unwrap_or((i64::MIN, i64::MAX));
+                (v as i64).clamp(lo, hi) as u64
+            }
+            (Number::Int(v), _) => dtype.round(v as u64),
         };
         Scalar { bits, dtype, origin: self.origin }
     }
 
-    /// The value as `f64` (exact for `f32` and `bool`; rounded beyond 2^53 for `i64`).
-    pub fn as_f64(self) -> f64 {
-        match self.dtype {
-            DType::F32 => f32::from_bits(self.bits as u32) as f64,
-            DType::I64 => self.bits as i64 as f64,
-            DType::Bool => self.bits as f64,
+    /// Whether an integer dtype can hold this host number: no float, and no integer outside its range.
+    /// Any other dtype takes any number.
+    pub fn fits(self, dtype: DType) -> bool {
+        match (self.number(), dtype.int_range()) {
+            (_, None) => dtype != DType::Bool || self.kind() == NumberKind::Bool,
+            (Number::Float(_), Some(_)) => false,
+            (Number::Int(v), Some((lo, hi))) => (lo..=hi).contains(&v),
         }
+    }
+
+    fn number(self) -> Number {
+        match self.dtype {
+            DType::F64 => Number::Float(f64::from_bits(self.bits)),
+            d if d.is_float() => Number::Float(f32::from_bits(self.bits as u32) as f64),
+            _ => Number::Int(self.bits as i64),
+        }
+    }
+
+    /// The value as `f64` (rounded beyond 2^53 for `i64`, else exact).
+    pub fn as_f64(self) -> f64 {
+        self.number().to_f64()
     }
 
     /// The value as `i64`, by [`Scalar::cast`].
@@ -88,13 +116,30 @@ impl Scalar {
     }
 }
 
+/// A value without its dtype.
+#[derive(Clone, Copy)]
+enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+impl Number {
+    fn to_f64(self) -> f64 {
+        match self {
+            Number::Int(v) => v as f64,
+            Number::Float(v) => v,
+        }
+    }
+}
+
 impl std::fmt::Display for Scalar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.dtype {
             // `{:?}` prints the shortest text that reads back to the same bits.
-            DType::F32 => write!(f, "{:?}", f32::from_bits(self.bits as u32)),
-            DType::I64 => write!(f, "{}", self.bits as i64),
+            DType::F64 => write!(f, "{:?}", f64::from_bits(self.bits)),
+            d if d.is_float() => write!(f, "{:?}", f32::from_bits(self.bits as u32)),
             DType::Bool => write!(f, "{}", self.bits != 0),
+            _ => write!(f, "{}", self.bits as i64),
         }
     }
 }
@@ -110,17 +155,61 @@ macro_rules! from {
         fn from(v: $t) -> Scalar { Scalar::$f(v as $c) }
     })* };
 }
-from!(f32 => f32 as f32, i64 => i64 as i64, i32 => i64 as i64, usize => i64 as i64);
+from!(f64 => f64 as f64, f32 => f32 as f32);
+from!(i64 => i64 as i64, i32 => i64 as i64, i8 => i64 as i64, u8 => i64 as i64, usize => i64 as i64);
 
-/// Kept as the nearest `f32` (float tensors are `f32`).
-impl From<f64> for Scalar {
-    fn from(v: f64) -> Scalar {
-        Scalar::f32(v as f32)
+impl From<f16> for Scalar {
+    fn from(v: f16) -> Scalar {
+        Scalar::f32(v.to_f32())
+    }
+}
+
+impl From<bf16> for Scalar {
+    fn from(v: bf16) -> Scalar {
+        Scalar::f32(v.to_f32())
     }
 }
 
 impl From<bool> for Scalar {
     fn from(v: bool) -> Scalar {
         Scalar::bool(v)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn casts_truncate_saturate_and_wrap() {
+        let f = Scalar::f64;
+        let int = |s: Scalar, d| s.cast(d).bits as i64;
+        assert_eq!(
+            [f64::NAN, 3e9, -3e9, -2.9].map(|v| int(f(v), DType::I32)),
+            [0, i32::MAX as i64, i32::MIN as i64, -2]
+        );
+        assert_eq!([-1.0, 300.0, 2.9].map(|v| int(f(v), DType::U8)), [0, 255, 2]);
+        assert_eq!(int(f(-1e30), DType::I64), i64::MIN);
+        assert_eq!(int(Scalar::i64(1 << 40), DType::I32), 0);
+        assert_eq!(int(Scalar::i64(200), DType::I8), -56);
+        assert_eq!([0.5, f64::NAN, -0.0].map(|v| f(v).cast(DType::Bool).bits), [1, 1, 0]);
+        assert_eq!(f(0.1).cast(DType::F32).bits, 0.1f32.to_bits() as u64);
+        assert_eq!(f(0.1).cast(DType::F64), f(0.1));
+        assert_eq!(f(0.1).cast(DType::BF16).as_f64(), 0.100_097_656_25);
+        // To nearest in one step: by way of f64 it would be a tie.
+        assert_eq!(
+            Scalar::i64((1 << 60) + (1 << 36) + 1).cast(DType::F32).as_f64(),
+            (1i64 << 60) as f64 + 2f64.powi(37)
+        );
+    }
+
+    #[test]
+    fn integer_dtypes_take_what_they_can_hold() {
+        assert!(
+            Scalar::i64(255).fits(DType::U8) && !Scalar::i64(256).fits(DType::U8) && !Scalar::i64(-1).fits(DType::U8)
+        );
+        assert!(!Scalar::f64(1.0).fits(DType::I64) && Scalar::i64(1 << 40).fits(DType::F16));
+        assert!(Scalar::bool(true).fits(DType::I8) && Scalar::bool(true).fits(DType::Bool));
+        assert!(!Scalar::i64(1).fits(DType::Bool));
     }
 }

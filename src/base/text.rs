@@ -113,7 +113,7 @@ impl<'a> Cursor<'a> {
     pub fn dtype(&mut self) -> Result<DType> {
         let rest = self.rest();
         let word = &rest[..word_len(rest)];
-        let dtype = DType::from_name(word).ok_or_else(|| self.expected("a dtype (bool, i64 or f32)"))?;
+        let dtype = DType::from_name(word).ok_or_else(|| self.expected(&format!("a dtype ({})", DType::names())))?;
         self.pass(rest, word.len());
         Ok(dtype)
     }
@@ -218,10 +218,13 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        let mut c = Cursor::new("a\n ; b\n  f64[1]");
+        let mut c = Cursor::new("a\n ; b\n  f99[1]");
         c.expect("a").unwrap();
         let e = c.ty().unwrap_err();
-        assert_eq!(e.to_string(), "parse error in line 3: expected a dtype (bool, i64 or f32), got `f64[1]`");
+        assert_eq!(
+            e.to_string(),
+            "parse error in line 3: expected a dtype (bool, u8, i8, i32, i64, f16, bf16, f32, f64), got `f99[1]`"
+        );
         let mut c = Cursor::new("");
         assert_eq!(c.word("a name").unwrap_err().to_string(), "parse error in line 1: expected a name, got the end");
         assert!(Cursor::new("{ (").block().is_err());

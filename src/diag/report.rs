@@ -45,6 +45,8 @@ pub struct Report {
     pub in_place: u32,
     pub arena_bytes: usize,
     pub bytes: u64,
+    /// Rewrites may have changed bits: [`crate::jit::Options::fast_math`].
+    pub fast_math: bool,
     /// Where calls left the recorded path, and how.
     pub divergences: Vec<Note>,
     /// Where values were read on the host inside the step.
@@ -82,6 +84,7 @@ impl Report {
             in_place: last.in_place,
             arena_bytes: last.arena_bytes,
             bytes: last.bytes,
+            fast_math: s.options.fast_math,
             divergences: notes(&t.divergences),
             host_reads: notes(&t.reads),
             kept: notes(&t.kept),
@@ -103,17 +106,16 @@ impl std::fmt::Display for Report {
             self.paths,
             if self.paths == 1 { "" } else { "s" }
         )?;
-        writeln!(
-            f,
-            "a call       {} ops ({} events) -> {} kernels in {} launch{} ({} segment{})",
-            self.ops,
-            self.events,
-            self.kernels,
-            self.launches_per_call,
-            if self.launches_per_call == 1 { "" } else { "es" },
-            self.segments,
-            if self.segments == 1 { "" } else { "s" }
-        )?;
+        write!(f, "a call       {} ops ({} events)", self.ops, self.events)?;
+        if self.launches_per_call == 0 && self.ops > 0 {
+            // Recorded, or eager in a storm.
+            writeln!(f, ", run one by one")?;
+        } else {
+            let launches = if self.launches_per_call == 1 { "launch" } else { "launches" };
+            let segments = if self.segments == 1 { "segment" } else { "segments" };
+            let (n, k) = (self.launches_per_call, self.segments);
+            writeln!(f, " -> {} kernels in {n} {launches} ({k} {segments})", self.kernels)?;
+        }
         writeln!(
             f,
             "memory       {} bytes read and written, arena {} bytes, {} outputs written in place",
@@ -126,6 +128,9 @@ impl std::fmt::Display for Report {
             if self.compiles == 1 { "" } else { "s" },
             self.compile_time.as_secs_f64() * 1e3
         )?;
+        if self.fast_math {
+            write!(f, "\nnumbers      fast math: they may differ from eager ones")?;
+        }
         let lists = [
             ("divergences", &self.divergences),
             ("host reads", &self.host_reads),

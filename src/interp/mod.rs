@@ -2,9 +2,8 @@
 //!
 //! It runs each node's [`crate::op::Rules::eval`], one after the other, and is what backends and passes are
 //! compared with. May rely on floors 0 to 4. Guarantees: with [`Precision::Exact`] its bits are those that every
-//! backend must give; with [`Precision::F64`] all f32 values are computed in double precision.
+//! backend must give; with [`Precision::F64`] all float values are computed in double precision.
 
-use crate::base::host::HostData;
 use crate::base::scalar::Origin;
 use crate::base::{Error, HostValue, Result, Scalar};
 use crate::ir::{Graph, NodeId, NodeOp};
@@ -18,7 +17,7 @@ mod tests;
 pub enum Precision {
     /// Bit for bit as kernels do.
     Exact,
-    /// f32 values as doubles: for error bounds and finite differences.
+    /// Floats as doubles, whatever their dtype: for error bounds and finite differences.
     F64,
 }
 
@@ -93,10 +92,7 @@ fn bind(op: Op, graph: &Graph, params: &[u64]) -> Result<Op> {
     Ok(rules.with_scalars(&scalars))
 }
 
-/// f32 values as doubles.
+/// Floats as doubles.
 fn widen(v: HostValue) -> HostValue {
-    match v.data {
-        HostData::F32(_) => HostValue::new(v.shape, HostData::F64(v.data.to_f64())),
-        _ => v,
-    }
+    HostValue::new(v.shape, v.data.widen())
 }

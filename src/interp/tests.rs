@@ -1,7 +1,7 @@
 //! Hand-computed graphs.
 
 use crate::base::host::HostData;
-use crate::base::{ErrorKind, HostValue, Shape};
+use crate::base::{DType, ErrorKind, HostValue, Shape};
 use crate::interp::{Precision, run};
 
 fn f32s(dims: &[usize], values: &[f32]) -> HostValue {
@@ -22,8 +22,8 @@ fn a_small_step() {
     let out = run(&graph, &inputs, &[0.5f32.to_bits() as u64, 1], Precision::Exact).unwrap();
     assert_eq!(out, [f32s(&[1, 1], &[215.0]), f32s(&[], &[320.0])]);
     let out = run(&graph, &inputs, &[2f32.to_bits() as u64, 0], Precision::F64).unwrap();
-    assert_eq!(out[0].data, HostData::F64(vec![420.0]));
-    assert_eq!(out[1].data, HostData::F64(vec![1280.0]));
+    assert_eq!(out[0].data, HostData::Real(DType::F32, vec![420.0]));
+    assert_eq!(out[1].data, HostData::Real(DType::F32, vec![1280.0]));
     let far = run(&graph, &inputs, &[0, 2], Precision::Exact).unwrap_err();
     assert!(matches!(far.kind(), ErrorKind::Argument { op: "slice", .. }), "{far}");
     assert!(run(&graph, &inputs, &[], Precision::Exact).is_err());

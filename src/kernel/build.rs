@@ -94,6 +94,22 @@ impl Builder {
         self.constant(Ty::F32, v.to_bits() as u64)
     }
 
+    /// A fixed f64 (its bits decide identity).
+    pub fn f64(&mut self, v: f64) -> Val {
+        self.constant(Ty::F64, v.to_bits())
+    }
+
+    /// The number `v` as a lane of type `ty`: nearest f32, or truncated to an integer; a truth value is "not zero".
+    pub fn number(&mut self, ty: Ty, v: f64) -> Val {
+        match ty {
+            Ty::F32 => self.f32(v as f32),
+            Ty::F64 => self.f64(v),
+            Ty::I64 => self.i64(v as i64),
+            Ty::U32 => self.u32(v as u32),
+            Ty::Bool => self.bool(v != 0.0),
+        }
+    }
+
     /// A fixed u32.
     pub fn u32(&mut self, v: u32) -> Val {
         self.constant(Ty::U32, v as u64)
@@ -146,6 +162,72 @@ impl Builder {
             *a = o;
         }
         self.push(Inst::Op { instr, args })
+    }
+
+    /// What `instr`, an instruction of f32 lanes, does on lanes of type `ty` ([`Instr::on`]): so a formula of
+    /// arithmetic alone is written once.
+    pub fn on(&mut self, ty: Ty, instr: Instr, operands: &[Val]) -> Val {
+        match instr.on(ty) {
+            Some(instr) => self.op(instr, operands),
+            None => {
+                self.misuse(format!("there is no {} of {} lanes", instr.name(), ty.name()));
+                Val(0)
+            }
+        }
+    }
+
+    /// `if c { a } else { b }` of lanes of any type.
+    pub fn choose(&mut self, c: Val, a: Val, b: Val) -> Val {
+        let ty = self.ty(a).unwrap_or(Ty::F32);
+        self.on(ty, Instr::Select, &[c, a, b])
+    }
+
+    /// `value` rounded (16-bit floats) or wrapped (integers) to an element of `dtype`: what an op does with each
+    /// result. Nothing is added where the value is one already.
+    pub fn fit(&mut self, dtype: DType, value: Val) -> Val {
+        let instr = match dtype {
+            DType::BF16 => Instr::Bf16,
+            DType::F16 => Instr::F16,
+            DType::I8 => Instr::WrapI8,
+            DType::U8 => Instr::WrapU8,
+            DType::I32 => Instr::WrapI32,
+            DType::Bool | DType::I64 | DType::F32 | DType::F64 => return value,
+        };
+        if self.is_of(dtype, value, 8) { value } else { self.op(instr, &[value]) }
+    }
+
+    /// Whether `value` is known to be an element of `dtype`, looking `depth` instructions far.
+    fn is_of(&self, dtype: DType, value: Val, depth: u32) -> bool {
+        let Some(inst) = self.kernel.body.get(value.0 as usize).filter(|_| depth > 0) else { return false };
+        match inst {
+            Inst::Const { ty, bits } => *ty == Ty::of(dtype) && dtype.round(*bits) == *bits,
+            Inst::Load { access, .. } | Inst::Gather { access, .. } => {
+                self.kernel.args.get(access.arg as usize).is_some_and(|a| a.dtype == dtype)
+            }
+            Inst::Op { instr, args } => {
+                let all =
+                    |from: usize| args[from..instr.operands().len()].iter().all(|&a| self.is_of(dtype, a, depth - 1));
+                match instr {
+                    Instr::Bf16 => dtype == DType::BF16,
+                    Instr::F16 => dtype == DType::F16,
+                    Instr::WrapI8 => dtype == DType::I8,
+                    Instr::WrapU8 => dtype == DType::U8,
+                    Instr::WrapI32 => dtype == DType::I32,
+                    // An integer's negative may be out of range; a float's never is.
+                    Instr::Neg | Instr::Abs | Instr::Min | Instr::Max => all(0),
+                    Instr::LMin | Instr::LMax | Instr::LAnd | Instr::LOr | Instr::LXor => all(0),
+                    Instr::Select | Instr::LSelect => all(1),
+                    Instr::UToL => {
+                        matches!(self.kernel.body.get(args[0].0 as usize), Some(Inst::Op { instr: Instr::BToU, .. }))
+                    }
+                    _ => false,
+                }
+            }
+            Inst::Reduce { combine: Combine::Max | Combine::Min | Combine::LMax | Combine::LMin, value } => {
+                self.is_of(dtype, *value, depth - 1)
+            }
+            _ => false,
+        }
     }
 
     /// `value` combined over all inner points.
@@ -211,6 +293,16 @@ methods! {
     floor Floor (a); ceil Ceil (a); trunc Trunc (a); round Round (a);
     scale Scale (a, n); mantissa Mantissa (a); exponent Exponent (a); sin_arg SinArg (a); cos_arg CosArg (a);
     eq Eq (a, b); ne Ne (a, b); lt Lt (a, b); le Le (a, b);
+    bf16 Bf16 (a); f16 F16 (a);
+    dadd DAdd (a, b); dsub DSub (a, b); dmul DMul (a, b); ddiv DDiv (a, b); dfma DFma (a, b, c);
+    dneg DNeg (a); dabs DAbs (a); dsqrt DSqrt (a); dmin DMin (a, b); dmax DMax (a, b);
+    dfloor DFloor (a); dceil DCeil (a); dtrunc DTrunc (a); dround DRound (a); drem DRem (a, b);
+    dexp DExp (a); dexp2 DExp2 (a); dexpm1 DExpm1 (a);
+    dlog DLog (a); dlog2 DLog2 (a); dlog10 DLog10 (a); dlog1p DLog1p (a);
+    dsin DSin (a); dcos DCos (a); dtan DTan (a); dsinh DSinh (a); dcosh DCosh (a); dtanh DTanh (a);
+    dasin DAsin (a); dacos DAcos (a); datan DAtan (a); datan2 DAtan2 (a, b);
+    dasinh DAsinh (a); dacosh DAcosh (a); datanh DAtanh (a); derf DErf (a); derfc DErfc (a); dpow DPow (a, b);
+    deq DEq (a, b); dne DNe (a, b); dlt DLt (a, b); dle DLe (a, b);
     uadd UAdd (a, b); usub USub (a, b); umul UMul (a, b); umulhi UMulHi (a, b);
     uand UAnd (a, b); uor UOr (a, b); uxor UXor (a, b);
     ushl UShl (a, b); ushr UShr (a, b); ishr IShr (a, b);
@@ -218,11 +310,13 @@ methods! {
     ladd LAdd (a, b); lsub LSub (a, b); lmul LMul (a, b); ldiv LDiv (a, b); lrem LRem (a, b);
     lneg LNeg (a); lmin LMin (a, b); lmax LMax (a, b);
     land LAnd (a, b); lor LOr (a, b); lxor LXor (a, b); lshl LShl (a, b); lshr LShr (a, b);
+    wrap_i8 WrapI8 (a); wrap_u8 WrapU8 (a); wrap_i32 WrapI32 (a);
     leq LEq (a, b); llt LLt (a, b);
     and And (a, b); or Or (a, b); xor Xor (a, b); not Not (a);
-    select Select (c, a, b); uselect USelect (c, a, b); lselect LSelect (c, a, b); bselect BSelect (c, a, b);
+    select Select (c, a, b); uselect USelect (c, a, b); lselect LSelect (c, a, b); dselect DSelect (c, a, b); bselect BSelect (c, a, b);
     bits Bits (a); from_bits FromBits (a); itof IToF (a); utof UToF (a); ftoi FToI (a);
-    ltof LToF (a); ftol FToL (a); ltou LToU (a); utol UToL (a); btou BToU (a);
+    ltof LToF (a); ftol FToL (a); ftod FToD (a); dtof DToF (a); ltod LToD (a); dtol DToL (a);
+    dbits DBits (a); from_dbits FromDBits (a); ltou LToU (a); utol UToL (a); btou BToU (a);
 }
 
 #[cfg(test)]

@@ -158,13 +158,7 @@ impl Point<'_> {
         let Memory::In(bytes) = &memory[access.arg as usize] else {
             return Err(Error::bug("kernel", "load from an output"));
         };
-        let mut word = [0; 8];
-        word[..dtype.size()].copy_from_slice(&bytes[range]);
-        Ok(match dtype {
-            DType::F32 => u32::from_ne_bytes([word[0], word[1], word[2], word[3]]) as u64,
-            DType::I64 => u64::from_ne_bytes(word),
-            DType::Bool => (word[0] != 0) as u64,
-        })
+        Ok(dtype.read(&bytes[range]))
     }
 
     fn store(&self, access: &Access, value: u64, memory: &mut [Memory]) -> Result<()> {
@@ -172,11 +166,7 @@ impl Point<'_> {
         let Memory::Out(bytes) = &mut memory[access.arg as usize] else {
             return Err(Error::bug("kernel", "store to an input"));
         };
-        match dtype {
-            DType::F32 => bytes[range].copy_from_slice(&(value as u32).to_ne_bytes()),
-            DType::I64 => bytes[range].copy_from_slice(&value.to_ne_bytes()),
-            DType::Bool => bytes[range].copy_from_slice(&[value as u8]),
-        }
+        dtype.write(value, &mut bytes[range]);
         Ok(())
     }
 }
@@ -185,7 +175,7 @@ impl Point<'_> {
 fn canonical(ty: Ty, word: u64) -> u64 {
     match ty {
         Ty::F32 | Ty::U32 => word as u32 as u64,
-        Ty::I64 => word,
+        Ty::I64 | Ty::F64 => word,
         Ty::Bool => (word != 0) as u64,
     }
 }

@@ -109,12 +109,24 @@ pub enum Combine {
     Max,
     /// f32 minimum ([`Instr::Min`]); empty: +inf.
     Min,
+    /// f32 product; empty: 1.
+    Prod,
+    /// f64 sum, as `Sum`.
+    DSum,
+    /// f64 maximum; empty: -inf.
+    DMax,
+    /// f64 minimum; empty: +inf.
+    DMin,
+    /// f64 product; empty: 1.
+    DProd,
     /// i64 wrapping sum; empty: 0.
     LSum,
     /// i64 maximum; empty: i64::MIN.
     LMax,
     /// i64 minimum; empty: i64::MAX.
     LMin,
+    /// i64 wrapping product; empty: 1.
+    LProd,
     /// "or" of truth values; empty: false.
     Any,
     /// "and" of truth values; empty: true.
@@ -122,13 +134,19 @@ pub enum Combine {
 }
 
 impl Combine {
-    pub const ALL: [Combine; 8] = [
+    pub const ALL: [Combine; 14] = [
         Combine::Sum,
         Combine::Max,
         Combine::Min,
+        Combine::Prod,
+        Combine::DSum,
+        Combine::DMax,
+        Combine::DMin,
+        Combine::DProd,
         Combine::LSum,
         Combine::LMax,
         Combine::LMin,
+        Combine::LProd,
         Combine::Any,
         Combine::All,
     ];
@@ -139,6 +157,12 @@ impl Combine {
             Combine::Sum => Instr::Add,
             Combine::Max => Instr::Max,
             Combine::Min => Instr::Min,
+            Combine::Prod => Instr::Mul,
+            Combine::DSum => Instr::DAdd,
+            Combine::DMax => Instr::DMax,
+            Combine::DMin => Instr::DMin,
+            Combine::DProd => Instr::DMul,
+            Combine::LProd => Instr::LMul,
             Combine::LSum => Instr::LAdd,
             Combine::LMax => Instr::LMax,
             Combine::LMin => Instr::LMin,
@@ -153,16 +177,21 @@ impl Combine {
             Combine::Sum => (-0.0f32).to_bits() as u64,
             Combine::Max => f32::NEG_INFINITY.to_bits() as u64,
             Combine::Min => f32::INFINITY.to_bits() as u64,
+            Combine::Prod => 1f32.to_bits() as u64,
+            Combine::DSum => (-0.0f64).to_bits(),
+            Combine::DMax => f64::NEG_INFINITY.to_bits(),
+            Combine::DMin => f64::INFINITY.to_bits(),
+            Combine::DProd => 1f64.to_bits(),
             Combine::LSum | Combine::Any => 0,
             Combine::LMax => i64::MIN as u64,
             Combine::LMin => i64::MAX as u64,
-            Combine::All => 1,
+            Combine::All | Combine::LProd => 1,
         }
     }
 
     /// Bits of the result over no points.
     pub fn empty(self) -> u64 {
-        if self == Combine::Sum { 0 } else { self.identity() }
+        if matches!(self, Combine::Sum | Combine::DSum) { 0 } else { self.identity() }
     }
 
     /// The name in the text form.
@@ -171,6 +200,12 @@ impl Combine {
             Combine::Sum => "sum",
             Combine::Max => "max",
             Combine::Min => "min",
+            Combine::Prod => "prod",
+            Combine::DSum => "dsum",
+            Combine::DMax => "dmax",
+            Combine::DMin => "dmin",
+            Combine::DProd => "dprod",
+            Combine::LProd => "lprod",
             Combine::LSum => "lsum",
             Combine::LMax => "lmax",
             Combine::LMin => "lmin",

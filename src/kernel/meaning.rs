@@ -18,6 +18,19 @@ pub fn minimum(a: f32, b: f32) -> f32 {
     }
 }
 
+/// [`minimum`] of doubles.
+pub fn minimum_f64(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if a == b {
+        f64::from_bits(a.to_bits() | b.to_bits())
+    } else if a < b {
+        a
+    } else {
+        b
+    }
+}
+
 /// `a * 2^floor(n)` with one rounding, gradual underflow and overflow to infinity.
 /// An infinite `n` stands for the factor +inf or +0, so `scale(0, inf)` and `scale(inf, -inf)` are NaN.
 pub fn scale(a: f32, n: f32) -> f32 {

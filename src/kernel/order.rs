@@ -153,6 +153,7 @@ mod tests {
             let values: Vec<u64> = (0..300u64)
                 .map(|i| match combine.instr().result() {
                     crate::kernel::Ty::F32 => ((i as f32 * 0.7).sin() - 0.1).to_bits() as u64,
+                    crate::kernel::Ty::F64 => ((i as f64 * 0.7).sin() - 0.1).to_bits(),
                     crate::kernel::Ty::Bool => (combine == Combine::All) as u64,
                     _ => i.wrapping_mul(0x9e37_79b9_7f4a_7c15),
                 })

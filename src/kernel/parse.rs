@@ -93,7 +93,7 @@ fn position(c: &mut Cursor, next: usize) -> Result<()> {
 
 fn ty(c: &mut Cursor) -> Result<Ty> {
     let word = c.word("a type")?;
-    Ty::from_name(word).ok_or_else(|| c.error(format!("expected f32, u32, i64 or bool, got `{word}`")))
+    Ty::from_name(word).ok_or_else(|| c.error(format!("expected f32, f64, u32, i64 or bool, got `{word}`")))
 }
 
 fn value(c: &mut Cursor) -> Result<Val> {
@@ -198,19 +198,20 @@ fn constant(c: &mut Cursor, ty: Ty) -> Result<u64> {
     match ty {
         Ty::Bool => Err(not_of(c, ty)),
         Ty::I64 => Ok(c.number::<i64>("an i64")? as u64),
-        Ty::F32 | Ty::U32 => {
+        Ty::F32 | Ty::F64 | Ty::U32 => {
             let mut ahead = c.clone();
             let hex = ahead.word("a number").ok().and_then(|w| w.strip_prefix("0x"));
             if let Some(bits) = hex {
                 *c = ahead;
-                let bits = u32::from_str_radix(bits, 16);
-                return bits.map(u64::from).map_err(|_| c.error("the bits do not fit 32 bits"));
+                let width = if ty == Ty::F64 { 64 } else { 32 };
+                let bits = u64::from_str_radix(bits, 16).ok().filter(|b| width == 64 || *b <= u32::MAX as u64);
+                return bits.ok_or_else(|| c.error(format!("the bits do not fit {width} bits")));
             }
-            if ty == Ty::U32 {
-                Ok(c.number::<u32>("a u32")? as u64)
-            } else {
-                Ok(c.number::<f32>("an f32")?.to_bits() as u64)
-            }
+            Ok(match ty {
+                Ty::U32 => c.number::<u32>("a u32")? as u64,
+                Ty::F64 => c.number::<f64>("an f64")?.to_bits(),
+                _ => c.number::<f32>("an f32")?.to_bits() as u64,
+            })
         }
     }
 }

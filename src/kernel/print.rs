@@ -127,6 +127,11 @@ impl Display for Constant {
                 let text = format!("{value:?}");
                 if value.is_nan() || text.contains('e') { write!(f, "{bits:#x}") } else { f.write_str(&text) }
             }
+            Ty::F64 => {
+                let value = f64::from_bits(bits);
+                let text = format!("{value:?}");
+                if value.is_nan() || text.contains('e') { write!(f, "{bits:#x}") } else { f.write_str(&text) }
+            }
             Ty::U32 => write!(f, "{bits:#x}"),
             Ty::I64 => write!(f, "{}", bits as i64),
             Ty::Bool => write!(f, "{}", bits != 0),

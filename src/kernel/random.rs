@@ -1,7 +1,6 @@
 //! Random kernels and memory for tests: every kind of instruction, access and domain, verified.
 
 use crate::base::DType;
-use crate::base::dtype::Element;
 use crate::kernel::build::Builder;
 use crate::kernel::eval::Memory;
 use crate::kernel::instr::{Instr, Ty};
@@ -37,6 +36,14 @@ impl Random {
             0 => self.pick(&[0.0, -0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE]),
             1 => f32::from_bits(self.word() as u32),
             _ => (self.word() as i32) as f32 / (1 << 28) as f32,
+        }
+    }
+
+    fn double(&mut self) -> f64 {
+        match self.below(8) {
+            0 => f64::from_bits(self.word()),
+            1 => self.pick(&[f64::MAX, f64::MIN_POSITIVE, 1e300, -1e-320, 1e19, -709.0]),
+            _ => self.float() as f64 * (1.0 + f64::EPSILON),
         }
     }
 
@@ -91,7 +98,11 @@ fn operand(r: &mut Random, b: &Builder, values: &[Val], ty: Ty) -> Option<Val> {
 fn value(r: &mut Random, b: &mut Builder, values: &[Val]) -> Option<Val> {
     let rank = b.kernel().domain.len();
     Some(match r.below(12) {
-        0 => match r.below(4) {
+        0 => match r.below(5) {
+            4 => {
+                let v = r.double();
+                b.f64(v)
+            }
             0 => {
                 let v = r.float();
                 b.f32(v)
@@ -110,7 +121,7 @@ fn value(r: &mut Random, b: &mut Builder, values: &[Val]) -> Option<Val> {
             }
         },
         1 => {
-            let ty = r.pick(&[Ty::F32, Ty::U32, Ty::I64, Ty::Bool]);
+            let ty = r.pick(&Ty::ALL);
             b.param(ty)
         }
         2 if rank > 0 => {
@@ -209,11 +220,9 @@ fn store(r: &mut Random, b: &mut Builder, values: &[Val]) {
             access.offset += -access.strides[axis] * (k.domain[axis].max(1) as i64 - 1);
         }
     }
-    let dtype = match b.ty(v) {
-        Some(Ty::I64) => DType::I64,
-        Some(Ty::Bool) => DType::Bool,
-        _ => DType::F32,
-    };
+    let ty = b.ty(v);
+    let fit: Vec<DType> = DType::ALL.into_iter().filter(|&d| Some(Ty::of(d)) == ty).collect();
+    let dtype = r.pick(&fit);
     access.arg = b.output(dtype, step as usize);
     b.store(access, v);
 }
@@ -225,6 +234,7 @@ pub fn params(r: &mut Random, kernel: &Kernel) -> Vec<u64> {
         .iter()
         .map(|ty| match ty {
             Ty::F32 => r.float().to_bits() as u64,
+            Ty::F64 => r.double().to_bits(),
             Ty::U32 => r.word() as u32 as u64,
             Ty::I64 => r.integer() as u64,
             Ty::Bool => r.below(2) as u64,
@@ -242,10 +252,16 @@ pub fn params(r: &mut Random, kernel: &Kernel) -> Vec<u64> {
 
 /// Random contents for every argument; outputs hold 0xa5 bytes.
 pub fn buffers(r: &mut Random, kernel: &Kernel) -> Vec<Vec<u8>> {
-    let fill = |r: &mut Random, dtype: DType, len: usize| match dtype {
-        DType::F32 => f32::to_bytes(&(0..len).map(|_| r.float()).collect::<Vec<_>>()),
-        DType::I64 => i64::to_bytes(&(0..len).map(|_| r.integer()).collect::<Vec<_>>()),
-        DType::Bool => bool::to_bytes(&(0..len).map(|_| r.below(2) == 1).collect::<Vec<_>>()),
+    let fill = |r: &mut Random, dtype: DType, len: usize| {
+        let lane = |r: &mut Random| match Ty::of(dtype) {
+            Ty::F64 => r.double().to_bits(),
+            Ty::I64 => r.integer() as u64,
+            Ty::Bool => r.below(2) as u64,
+            _ => r.float().to_bits() as u64,
+        };
+        let mut bytes = vec![0; len * dtype.size()];
+        bytes.chunks_exact_mut(dtype.size()).for_each(|c| dtype.write(lane(r), c));
+        bytes
     };
     let args = kernel.args.iter();
     args.map(|a| if a.output { vec![0xa5; a.len * a.dtype.size()] } else { fill(r, a.dtype, a.len) }).collect()
@@ -326,7 +342,8 @@ mod tests {
             right += draft.finish().is_ok() as usize;
         }
         assert!(right > 1900, "{right}");
-        // Four of the ways to combine share their names with instructions.
-        assert!(seen.len() >= Instr::ALL.len() + 4 + 2, "{}", seen.len());
+        // Some of the ways to combine share their names with instructions.
+        let names = Combine::ALL.iter().filter(|c| Instr::from_name(c.name()).is_none()).count();
+        assert!(seen.len() >= Instr::ALL.len() + names + 2, "{}", seen.len());
     }
 }

@@ -89,7 +89,7 @@ impl Kernel {
                 let canonical = match ty {
                     Ty::F32 | Ty::U32 => *bits <= u32::MAX as u64,
                     Ty::Bool => *bits <= 1,
-                    Ty::I64 => true,
+                    Ty::I64 | Ty::F64 => true,
                 };
                 if canonical { Ok(()) } else { Err(format!("bits {bits:#x} do not fit {}", ty.name())) }
             }

@@ -1,5 +1,6 @@
-//! Conversion to a dtype: floats round to nearest, integers from floats truncate and saturate (NaN is 0),
-//! truth values are "not zero" and become 0 or 1.
+//! Conversion to a dtype: floats round to nearest (f64 and i64 go to 16-bit floats by way of f32), integers from floats
+//! truncate and saturate (NaN is 0), from wider integers wrap; truth values are "not zero" (NaN is true) and
+//! become 0 or 1.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -16,27 +17,48 @@ pub struct Cast {
 
 /// `v` converted, in a kernel; the same conversions as [`Scalar::cast`].
 pub fn convert(b: &mut Builder, from: DType, to: DType, v: kernel::Val) -> kernel::Val {
-    match (from, to) {
-        (DType::F32, DType::I64) => b.ftol(v),
-        (DType::I64, DType::F32) => b.ltof(v),
-        (DType::F32, DType::Bool) => {
-            let zero = b.f32(0.0);
-            b.ne(v, zero)
+    if from == to {
+        return v;
+    }
+    let lane = match (Ty::of(from), Ty::of(to)) {
+        (Ty::F32, Ty::F64) => b.ftod(v),
+        (Ty::F64, Ty::F32) => b.dtof(v),
+        (Ty::I64, Ty::F32) => b.ltof(v),
+        (Ty::I64, Ty::F64) => b.ltod(v),
+        (Ty::F32, Ty::I64) => b.ftol(v),
+        (Ty::F64, Ty::I64) => b.dtol(v),
+        (ty @ (Ty::F32 | Ty::F64), Ty::Bool) => {
+            let zero = b.number(ty, 0.0);
+            b.on(ty, kernel::Instr::Ne, &[v, zero])
         }
-        (DType::I64, DType::Bool) => {
+        (Ty::I64, Ty::Bool) => {
             let zero = b.i64(0);
             let eq = b.leq(v, zero);
             b.not(eq)
         }
-        (DType::Bool, DType::F32) => {
+        (Ty::Bool, Ty::F32) => {
             let word = b.btou(v);
             b.itof(word)
         }
-        (DType::Bool, DType::I64) => {
+        (Ty::Bool, Ty::F64) => {
+            let (one, zero) = (b.f64(1.0), b.f64(0.0));
+            b.dselect(v, one, zero)
+        }
+        (Ty::Bool, Ty::I64) => {
             let word = b.btou(v);
             b.utol(word)
         }
-        (DType::F32, DType::F32) | (DType::I64, DType::I64) | (DType::Bool, DType::Bool) => v,
+        // 16-bit floats with f32, integers among themselves: the same lanes.
+        _ => v,
+    };
+    match to.int_range() {
+        // From floats integers saturate; from integers they wrap.
+        Some((lo, hi)) if from.is_float() && to != DType::I64 => {
+            let (lo, hi) = (b.i64(lo), b.i64(hi));
+            let least = b.lmax(lane, lo);
+            b.lmin(least, hi)
+        }
+        _ => b.fit(to, lane),
     }
 }
 
@@ -58,20 +80,25 @@ impl Rules for Cast {
 
     fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
         let from = g.ty(g.operands[0]).dtype;
-        Ok(smallvec![(g.needs(0) && from.is_float() && self.to.is_float()).then_some(g.grad)])
+        if !(g.needs(0) && from.is_float() && self.to.is_float()) {
+            return Ok(smallvec![None]);
+        }
+        let grad = g.grad;
+        Ok(smallvec![Some(if from == self.to { grad } else { g.emit(Op::Cast(from), &[grad])? })])
     }
 
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
         let result = self.infer(&host::types(operands))?;
         let x = &operands[0];
-        let data = match (&x.data, self.to) {
-            (HostData::F64(_), DType::F32) => x.data.clone(),
-            (HostData::F64(v), DType::I64) => HostData::I64(v.iter().map(|&v| v as i64).collect()),
-            (HostData::F64(v), DType::Bool) => HostData::Bool(v.iter().map(|&v| v != 0.0).collect()),
+        let data = match &x.data {
+            HostData::Real(_, v) if self.to.is_float() => HostData::Real(self.to, v.clone()),
+            HostData::Real(_, v) => {
+                HostData::from_lanes(self.to, &v.iter().map(|&v| Scalar::f64(v).cast(self.to).bits).collect::<Vec<_>>())
+            }
             _ => {
-                let from = host::dtype(x);
+                let from = x.data.dtype();
                 let f = host::formula(&[Ty::of(from)], |b, v| convert(b, from, self.to, v[0]));
-                host::from_lanes(self.to, &host::run_formula(&f, &[host::lanes(&x.data)], x.data.len())?)
+                HostData::from_lanes(self.to, &host::run_formula(&f, &[x.data.lanes()], x.data.len())?)
             }
         };
         Ok(HostValue::new(result.shape, data))

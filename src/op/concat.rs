@@ -14,17 +14,6 @@ pub struct Concat {
     pub axis: u8,
 }
 
-/// `if c { a } else { b }` of the values' type.
-pub(super) fn choose(cx: &mut dyn Lowering, c: kernel::Val, a: kernel::Val, b: kernel::Val) -> kernel::Val {
-    let builder = cx.builder();
-    match builder.ty(a) {
-        Some(kernel::Ty::I64) => builder.lselect(c, a, b),
-        Some(kernel::Ty::Bool) => builder.bselect(c, a, b),
-        Some(kernel::Ty::U32) => builder.uselect(c, a, b),
-        _ => builder.select(c, a, b),
-    }
-}
-
 /// The parts' chunks, `outer` of each, interleaved.
 fn join<T: Copy>(parts: Vec<Vec<T>>, outer: usize) -> Vec<T> {
     let chunk = |p: &Vec<T>, o: usize| {
@@ -79,10 +68,10 @@ impl Rules for Concat {
         let result = self.infer(&host::types(operands))?;
         let axis = self.axis as usize;
         let outer: usize = result.shape.dims()[..axis].iter().product();
-        let data = if host::is_double(operands) {
-            HostData::F64(join(operands.iter().map(|v| v.data.to_f64()).collect(), outer))
+        let data = if host::is_real(operands) {
+            HostData::Real(result.dtype, join(operands.iter().map(|v| v.data.to_f64()).collect(), outer))
         } else {
-            host::from_lanes(result.dtype, &join(operands.iter().map(|v| host::lanes(&v.data)).collect(), outer))
+            HostData::from_lanes(result.dtype, &join(operands.iter().map(|v| v.data.lanes()).collect(), outer))
         };
         Ok(HostValue::new(result.shape, data))
     }
@@ -121,7 +110,7 @@ impl Rules for Concat {
         while let Some((end, earlier)) = pieces.pop() {
             let end = cx.builder().i64(end);
             let before = cx.builder().llt(at, end);
-            value = choose(cx, before, earlier, value);
+            value = cx.builder().choose(before, earlier, value);
         }
         Ok(value)
     }

@@ -37,10 +37,10 @@ impl From<Scalar> for Arg {
         Arg::Scalar(s)
     }
 }
-/// A fixed number of the library's own.
-impl From<f32> for Arg {
-    fn from(v: f32) -> Arg {
-        Arg::Scalar(Scalar::f32(v).constant())
+/// A fixed number of the library's own; it is cast to the dtype of the operands beside it.
+impl From<f64> for Arg {
+    fn from(v: f64) -> Arg {
+        Arg::Scalar(Scalar::f64(v).constant())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::base::host::HostData;
 use crate::base::{HostValue, Result, Scalar, Shape, Type};
 use crate::kernel;
 use crate::op::{Class, Grad, IndexMap, Lowering, Op, Rules, Val, host};
@@ -29,7 +30,7 @@ impl Rules for Full {
 
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
         let result = self.infer(&host::types(operands))?;
-        let data = host::from_lanes(result.dtype, &vec![self.value.bits; self.shape.numel()]);
+        let data = HostData::from_lanes(result.dtype, &vec![self.value.bits; self.shape.numel()]);
         Ok(HostValue::new(self.shape, data))
     }
 

@@ -39,7 +39,7 @@ pub(super) fn named(index: &HostValue, axis: usize, full: Shape) -> Vec<usize> {
     rows.shape = index.shape;
     rows.strides[axis] = 0;
     let at = |(p, &bits): (usize, &u64)| p + (bits as i64).clamp(0, len - 1) as usize * stride;
-    host::positions(&rows).into_iter().zip(&host::lanes(&index.data)).map(at).collect()
+    host::positions(&rows).into_iter().zip(&index.data.lanes()).map(at).collect()
 }
 
 impl Rules for Gather {

@@ -4,35 +4,14 @@ use crate::base::host::HostData;
 use crate::base::{DType, Error, HostValue, Layout, Result, Shape, Type};
 use crate::kernel::{Builder, Inst, Ty, Val};
 
-/// Applies one expression to the elements whatever their type, keeping the type.
-macro_rules! each {
-    ($data:expr, $v:ident => $body:expr) => {
-        match $data {
-            HostData::F32($v) => HostData::F32($body),
-            HostData::I64($v) => HostData::I64($body),
-            HostData::Bool($v) => HostData::Bool($body),
-            HostData::F64($v) => HostData::F64($body),
-        }
-    };
-}
-
-/// The dtype a value stands for.
-pub fn dtype(v: &HostValue) -> DType {
-    match v.data {
-        HostData::F32(_) | HostData::F64(_) => DType::F32,
-        HostData::I64(_) => DType::I64,
-        HostData::Bool(_) => DType::Bool,
-    }
-}
-
 /// The types that values stand for.
 pub fn types(values: &[HostValue]) -> Vec<Type> {
-    values.iter().map(|v| Type::new(dtype(v), v.shape)).collect()
+    values.iter().map(|v| Type::new(v.data.dtype(), v.shape)).collect()
 }
 
 /// Whether the operands ask for double precision.
-pub fn is_double(values: &[HostValue]) -> bool {
-    values.iter().any(|v| matches!(v.data, HostData::F64(_)))
+pub fn is_real(values: &[HostValue]) -> bool {
+    values.iter().any(|v| matches!(v.data, HostData::Real(..)))
 }
 
 /// Element positions of a view, in row-major order of its shape.
@@ -51,41 +30,17 @@ pub fn view(v: &HostValue, layout: &Layout) -> HostValue {
 
 /// The elements at `positions`, as `shape`.
 pub fn pick(v: &HostValue, positions: &[usize], shape: Shape) -> HostValue {
-    HostValue::new(shape, each!(&v.data, x => positions.iter().map(|&p| x[p]).collect()))
+    HostValue::new(shape, v.data.pick(positions))
 }
 
-/// Zeros (false) of the kind of `like`.
-pub fn zeros(shape: Shape, like: &HostData) -> HostValue {
-    let n = shape.numel();
-    HostValue::new(shape, each!(like, v => { let _ = v; vec![Default::default(); n] }))
-}
-
-/// The elements as kernel lanes.
-pub fn lanes(data: &HostData) -> Vec<u64> {
-    match data {
-        HostData::F32(v) => v.iter().map(|x| x.to_bits() as u64).collect(),
-        HostData::I64(v) => v.iter().map(|&x| x as u64).collect(),
-        HostData::Bool(v) => v.iter().map(|&x| x as u64).collect(),
-        HostData::F64(v) => v.iter().map(|&x| (x as f32).to_bits() as u64).collect(),
+/// Doubles as elements of a result of `dtype`: reference values for floats, else cut to whole numbers.
+pub fn from_reals(dtype: DType, values: Vec<f64>) -> HostData {
+    if dtype.is_float() {
+        return HostData::Real(dtype, values);
     }
-}
-
-/// The elements in kernel lanes of `dtype`.
-pub fn from_lanes(dtype: DType, lanes: &[u64]) -> HostData {
-    match dtype {
-        DType::F32 => HostData::F32(lanes.iter().map(|&b| f32::from_bits(b as u32)).collect()),
-        DType::I64 => HostData::I64(lanes.iter().map(|&b| b as i64).collect()),
-        DType::Bool => HostData::Bool(lanes.iter().map(|&b| b != 0).collect()),
-    }
-}
-
-/// Doubles as elements of a result of `dtype`: truth values for bool, else doubles.
-pub fn from_doubles(dtype: DType, values: Vec<f64>) -> HostData {
-    match dtype {
-        DType::Bool => HostData::Bool(values.iter().map(|&v| v != 0.0).collect()),
-        DType::I64 => HostData::I64(values.iter().map(|&v| v as i64).collect()),
-        DType::F32 => HostData::F64(values),
-    }
+    let lanes: Vec<u64> =
+        values.iter().map(|&v| if dtype == DType::Bool { (v != 0.0) as u64 } else { v as i64 as u64 }).collect();
+    HostData::from_lanes(dtype, &lanes)
 }
 
 /// `formula` as a straight line of instructions over parameters of the given types; its result last.

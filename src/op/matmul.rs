@@ -1,4 +1,4 @@
-//! Batched matrix product.
+//! Batched matrix product of floats. 16-bit operands are widened to f32, and the result is rounded once.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -29,7 +29,7 @@ fn join(batch: Shape, rows: usize, columns: usize) -> Result<Shape> {
 impl Matmul {
     /// The library call for operands and a result that lie as these layouts say.
     /// Batch axes along which `b` is repeated while `a` and `c` go on evenly become rows.
-    pub fn call(a: &Layout, b: &Layout, c: &Layout) -> Library {
+    pub fn call(dtype: DType, a: &Layout, b: &Layout, c: &Layout) -> Library {
         let rank = c.shape.rank();
         let operand = |l: &Layout| {
             let l = l.expand_batch(c.shape);
@@ -41,7 +41,7 @@ impl Matmul {
             }
         };
         let mut call = library::Matmul {
-            dtype: DType::F32,
+            dtype,
             batch: c.shape.dims()[..rank - 2].to_vec(),
             m: c.shape[rank - 2],
             k: a.shape[a.shape.rank() - 1],
@@ -99,6 +99,12 @@ fn flatten(g: &mut Grad<'_>, v: Val) -> Result<Val> {
     g.emit(Op::Reshape { shape: Shape::new(&[rows, columns])? }, &[v])
 }
 
+/// The sum of the slices' chains, in order.
+fn by_slices<T: Default + std::ops::Add<Output = T>>(k: usize, chain: impl Fn(std::ops::Range<usize>) -> T) -> T {
+    let slices = (0..k).step_by(MATMUL_SLICE).map(|s| chain(s..(s + MATMUL_SLICE).min(k)));
+    slices.reduce(|x, y| x + y).unwrap_or_default()
+}
+
 impl Rules for Matmul {
     fn name(&self) -> &'static str {
         "matmul"
@@ -107,8 +113,11 @@ impl Rules for Matmul {
     fn infer(&self, operands: &[Type]) -> Result<Type> {
         let [a, b] = super::operands(self.name(), operands)?;
         for t in [a, b] {
-            if t.dtype != DType::F32 {
-                return Err(Error::dtype(self.name(), "f32 operands", t.dtype));
+            if !t.dtype.is_float() {
+                return Err(Error::dtype(self.name(), "float operands (cast integers with `.to_dtype`)", t.dtype));
+            }
+            if t.dtype != a.dtype {
+                return Err(Error::dtype(self.name(), format!("{} like the left operand", a.dtype), t.dtype));
             }
             if t.shape.rank() < 2 {
                 let want = "matrices (at least 2 axes; reshape a vector to [1,n] or [n,1])";
@@ -124,7 +133,7 @@ impl Rules for Matmul {
             let want = format!("batch axes that broadcast with those of {}", a.shape);
             return Err(Error::shape(self.name(), want, b.shape.to_string()));
         };
-        Ok(Type::new(DType::F32, join(batch, m, n)?))
+        Ok(Type::new(a.dtype, join(batch, m, n)?))
     }
 
     fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
@@ -163,21 +172,24 @@ impl Rules for Matmul {
             .iter()
             .zip(&starts[1])
             .flat_map(move |(&pa, &pb)| (0..m).flat_map(move |i| (0..n).map(move |j| (pa + i * k, pb + j))));
-        let data = if host::is_double(operands) {
+        let data = if host::is_real(operands) {
             let (a, b) = (a.data.to_f64(), b.data.to_f64());
-            HostData::F64(elements.map(|(pa, pb)| (0..k).map(|l| a[pa + l] * b[pb + l * n]).sum()).collect())
-        } else {
-            let (HostData::F32(a), HostData::F32(b)) = (&a.data, &b.data) else {
-                return Err(Error::bug("matmul", "operands are not f32"));
-            };
+            let dot = |(pa, pb): (usize, usize)| (0..k).map(|l| a[pa + l] * b[pb + l * n]).sum();
+            HostData::Real(result.dtype, elements.map(dot).collect())
+        } else if let (HostData::F64(a), HostData::F64(b)) = (&a.data, &b.data) {
             let dot = |(pa, pb): (usize, usize)| {
-                let slice = |s: usize| {
-                    let end = (s + MATMUL_SLICE).min(k);
-                    (s..end).fold(0.0f32, |acc, l| a[pa + l].mul_add(b[pb + l * n], acc))
-                };
-                (0..k).step_by(MATMUL_SLICE).map(slice).reduce(|x, y| x + y).unwrap_or(0.0)
+                by_slices(k, |slice| slice.fold(0.0f64, |acc, l| a[pa + l].mul_add(b[pb + l * n], acc)))
             };
-            HostData::F32(elements.map(dot).collect())
+            HostData::F64(elements.map(dot).collect())
+        } else {
+            // f32 lanes, those of 16-bit floats too: rounded once, at the end.
+            let (a, b) = (a.data.lanes(), b.data.lanes());
+            let at = |lanes: &[u64], p: usize| f32::from_bits(lanes[p] as u32);
+            let dot = |(pa, pb): (usize, usize)| {
+                let chain = |acc: f32, l: usize| at(&a, pa + l).mul_add(at(&b, pb + l * n), acc);
+                by_slices(k, |slice| slice.fold(0.0f32, chain)).to_bits() as u64
+            };
+            HostData::from_lanes(result.dtype, &elements.map(dot).collect::<Vec<_>>())
         };
         Ok(HostValue::new(result.shape, data))
     }
@@ -195,8 +207,9 @@ impl Rules for Matmul {
         Err(not_affine(self.name(), "it is a library call"))
     }
 
-    fn library(&self, operands: &[Layout], result: &Layout) -> Option<Library> {
-        Some(Matmul::call(operands.first()?, operands.get(1)?, result))
+    fn library(&self, operands: &[(DType, Layout)], result: &Layout) -> Option<Library> {
+        let [(dtype, a), (_, b)] = operands else { return None };
+        Some(Matmul::call(*dtype, a, b, result))
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {

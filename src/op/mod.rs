@@ -12,7 +12,7 @@ pub mod elementwise;
 pub mod emit;
 pub mod full;
 pub mod gather;
-mod host;
+pub(crate) mod host;
 pub mod lowering;
 pub mod matmul;
 pub mod movement;
@@ -92,10 +92,15 @@ impl Op {
         matches!(self, Op::Elementwise(e) if std::ptr::eq(e.row, &elementwise::arith::TRACK))
     }
 
-    /// Whether the result is the operand's value, unchanged: it may share its memory.
-    pub fn keeps_value(&self) -> bool {
-        let Op::Elementwise(e) = self else { return false };
-        [&elementwise::arith::DETACH, &elementwise::arith::TRACK].iter().any(|r| std::ptr::eq(*r, e.row))
+    /// Whether the result is the value of its operand (of dtype `operand`), unchanged: it may share its memory.
+    pub fn keeps_value(&self, operand: DType) -> bool {
+        match self {
+            Op::Elementwise(e) => {
+                [&elementwise::arith::DETACH, &elementwise::arith::TRACK].iter().any(|r| std::ptr::eq(*r, e.row))
+            }
+            Op::Cast(to) => *to == operand,
+            _ => false,
+        }
     }
 }
 
@@ -134,8 +139,8 @@ pub trait Rules {
     /// (not differentiable, or [`Grad::needs`] says that nobody asks).
     fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>>;
 
-    /// Reference values. Operands that are `F64` stand for f32 ones in double precision
-    /// (then the result is `F64`); otherwise the bits are those of every backend.
+    /// Reference values. Operands that are `Real` stand for floats of their dtype in double precision
+    /// (then so does a float result); otherwise the bits are those of every backend.
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue>;
 
     /// Floating-point operations of one evaluation, for reports.
@@ -148,9 +153,9 @@ pub trait Rules {
     /// class is not `Library`.
     fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<crate::kernel::Val>;
 
-    /// The library call, for ops of class `Library`, on operands that lie as these layouts say. `None` where
-    /// the call cannot express them: then they must be copied first.
-    fn library(&self, operands: &[Layout], result: &Layout) -> Option<crate::kernel::library::Library> {
+    /// The library call, for ops of class `Library`, on operands of these dtypes that lie as these layouts say. `None`
+    /// where the call cannot express them: then they must be copied first.
+    fn library(&self, operands: &[(DType, Layout)], result: &Layout) -> Option<crate::kernel::library::Library> {
         let _ = (operands, result);
         None
     }

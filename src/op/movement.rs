@@ -4,12 +4,11 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::host::HostData;
 use crate::base::scalar::Origin;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use crate::kernel;
 use crate::op::lowering::{Expr, Within, not_affine};
-use crate::op::{AxisList, Class, Grad, IndexMap, Lowering, Op, Rules, Val, concat::choose, host};
+use crate::op::{AxisList, Class, Grad, IndexMap, Lowering, Op, Rules, Val, host};
 
 /// [`Op::Reshape`].
 #[derive(Clone, Copy)]
@@ -309,21 +308,11 @@ impl Rules for Unslice {
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
         let result = self.infer(&host::types(operands))?;
         let (x, axis) = (&operands[0], self.axis as usize);
-        let mut out = host::zeros(result.shape, &x.data);
+        let mut data = x.data.zeros(result.shape.numel());
         let start = self.start.as_i64() as usize;
         let inside = Layout::contiguous(result.shape).slice(axis, start, x.shape[axis], self.step as isize);
-        macro_rules! put {
-            ($($kind:ident),*) => {
-                match (&mut out.data, &x.data) {
-                    $((HostData::$kind(o), HostData::$kind(v)) => {
-                        host::positions(&inside).iter().zip(v).for_each(|(&p, &v)| o[p] = v)
-                    })*
-                    _ => {}
-                }
-            };
-        }
-        put!(F32, I64, Bool, F64);
-        Ok(out)
+        data.put(&host::positions(&inside), &x.data);
+        Ok(HostValue::new(result.shape, data))
     }
 
     fn flops(&self, _: &[Type], _: Type) -> u64 {
@@ -357,7 +346,7 @@ impl Rules for Unslice {
             let (before, below) = (b.llt(at, lo), b.llt(at, hi));
             let after = b.not(before);
             let inside = b.and(after, below);
-            return Ok(choose(cx, inside, value, zero));
+            return Ok(b.choose(inside, value, zero));
         }
         if !map.guards.is_empty() {
             return Err(not_affine("unslice", "its start is a host scalar, and a gather takes no guards"));
@@ -387,7 +376,7 @@ impl Rules for Unslice {
         target.shape = shape;
         target.axes[axis] = Expr::default();
         let value = cx.gather(0, &target, axis, index)?;
-        Ok(choose(cx, inside, value, zero))
+        Ok(cx.builder().choose(inside, value, zero))
     }
 
     fn scalars(&self) -> SmallVec<[Scalar; 2]> {

@@ -1,4 +1,5 @@
-//! Reductions over axes, in the order of [`crate::kernel::order`]; NaN propagates.
+//! Reductions over axes, in the order of [`crate::kernel::order`]; NaN propagates. Sums of 16-bit floats are made in f32
+//! and rounded once; those of integers and truth values are i64.
 //!
 //! A maximum or minimum over no elements is refused, since it has no value. The gradient of a
 //! maximum or minimum is shared evenly among ties.
@@ -8,18 +9,18 @@ use smallvec::{SmallVec, smallvec};
 use crate::base::host::HostData;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use crate::kernel::order::Order;
-use crate::kernel::{self, Combine};
+use crate::kernel::{self, Combine, Ty};
 use crate::op::elementwise::{arith, compare, logic};
-use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, host};
+use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, cast, host};
 
 /// The kinds of reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReduceKind {
-    /// Sum of f32 or i64 (wrapping); 0 over nothing.
+    /// Sum; 0 over nothing. Of integers and truth values (wrapping) i64.
     Sum,
-    /// Maximum of f32 or i64.
+    /// Maximum of numbers.
     Max,
-    /// Minimum of f32 or i64.
+    /// Minimum of numbers.
     Min,
     /// Whether some truth value is true.
     Any,
@@ -45,17 +46,25 @@ impl ReduceKind {
 
     /// How a kernel combines elements of `dtype`; `None` where the kind does not take it.
     pub fn combine(self, dtype: DType) -> Option<Combine> {
-        Some(match (self, dtype) {
-            (ReduceKind::Sum, DType::F32) => Combine::Sum,
-            (ReduceKind::Max, DType::F32) => Combine::Max,
-            (ReduceKind::Min, DType::F32) => Combine::Min,
-            (ReduceKind::Sum, DType::I64) => Combine::LSum,
-            (ReduceKind::Max, DType::I64) => Combine::LMax,
-            (ReduceKind::Min, DType::I64) => Combine::LMin,
-            (ReduceKind::Any, DType::Bool) => Combine::Any,
-            (ReduceKind::All, DType::Bool) => Combine::All,
+        Some(match (self, Ty::of(dtype)) {
+            (ReduceKind::Sum, Ty::F32) => Combine::Sum,
+            (ReduceKind::Max, Ty::F32) => Combine::Max,
+            (ReduceKind::Min, Ty::F32) => Combine::Min,
+            (ReduceKind::Sum, Ty::F64) => Combine::DSum,
+            (ReduceKind::Max, Ty::F64) => Combine::DMax,
+            (ReduceKind::Min, Ty::F64) => Combine::DMin,
+            (ReduceKind::Sum, Ty::I64 | Ty::Bool) => Combine::LSum,
+            (ReduceKind::Max, Ty::I64) => Combine::LMax,
+            (ReduceKind::Min, Ty::I64) => Combine::LMin,
+            (ReduceKind::Any, Ty::Bool) => Combine::Any,
+            (ReduceKind::All, Ty::Bool) => Combine::All,
             _ => return None,
         })
+    }
+
+    /// The dtype of the result for elements of `dtype`.
+    pub fn result(self, dtype: DType) -> DType {
+        if self == ReduceKind::Sum && !dtype.is_float() { DType::I64 } else { dtype }
     }
 }
 
@@ -119,7 +128,8 @@ impl Rules for Reduce {
             super::check_axis(self.name(), axis, x.shape)?;
         }
         if self.kind.combine(x.dtype).is_none() {
-            let want = if matches!(self.kind, ReduceKind::Any | ReduceKind::All) { "bool" } else { "f32 or i64" };
+            let want =
+                if matches!(self.kind, ReduceKind::Any | ReduceKind::All) { "bool" } else { "a number (not bool)" };
             return Err(Error::dtype(self.name(), want, x.dtype));
         }
         let count: usize = (0..x.shape.rank()).filter(|&a| self.is_reduced(a)).map(|a| x.shape[a]).product();
@@ -127,7 +137,7 @@ impl Rules for Reduce {
             let given = format!("shape {}", x.shape);
             return Err(Error::shape(self.name(), "at least one element along the reduced axes", given));
         }
-        Ok(Type::new(x.dtype, x.shape.reduce(self.axes, self.keepdim)))
+        Ok(Type::new(self.kind.result(x.dtype), x.shape.reduce(self.axes, self.keepdim)))
     }
 
     fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
@@ -145,7 +155,7 @@ impl Rules for Reduce {
         }
         let result = keep(g, result)?;
         let ties = g.row(&compare::EQ, &[x.into(), result.into()])?;
-        let ones = g.emit(Op::Cast(DType::F32), &[ties])?;
+        let ones = g.emit(Op::Cast(ty.dtype), &[ties])?;
         let count = g.emit(Op::Reduce { kind: ReduceKind::Sum, axes: self.axes, keepdim: true }, &[ones])?;
         let share = g.row(&arith::DIV, &[grad.into(), count.into()])?;
         Ok(smallvec![Some(g.row(&logic::SELECT, &[ties.into(), share.into(), 0.0.into()])?)])
@@ -155,7 +165,7 @@ impl Rules for Reduce {
         let result = self.infer(&host::types(operands))?;
         let x = &operands[0];
         let groups = self.groups(x.shape)?;
-        if let HostData::F64(v) = &x.data {
+        if let HostData::Real(dtype, v) = &x.data {
             let larger = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
             let combine = |group: &Vec<usize>| {
                 let values = group.iter().map(|&p| v[p]);
@@ -165,17 +175,17 @@ impl Rules for Reduce {
                     _ => values.sum(),
                 }
             };
-            return Ok(HostValue::new(result.shape, HostData::F64(groups.iter().map(combine).collect())));
+            return Ok(HostValue::new(result.shape, HostData::Real(*dtype, groups.iter().map(combine).collect())));
         }
-        let Some(combine) = self.kind.combine(result.dtype) else {
-            return Err(Error::dtype(self.name(), "another dtype", result.dtype));
+        let Some(combine) = self.kind.combine(x.data.dtype()) else {
+            return Err(Error::dtype(self.name(), "another dtype", x.data.dtype()));
         };
         let reduced: Vec<bool> = (0..x.shape.rank()).map(|a| self.is_reduced(a)).collect();
         let order = Order::of(x.shape.dims(), &reduced);
-        let lanes = host::lanes(&x.data);
+        let lanes = x.data.lanes();
         let out: Vec<u64> =
             groups.iter().map(|group| order.combine(combine, group.iter().map(|&p| lanes[p]))).collect();
-        Ok(HostValue::new(result.shape, host::from_lanes(result.dtype, &out)))
+        Ok(HostValue::new(result.shape, HostData::from_lanes(result.dtype, &out)))
     }
 
     fn flops(&self, operands: &[Type], _: Type) -> u64 {
@@ -187,12 +197,17 @@ impl Rules for Reduce {
     }
 
     fn lower(&self, cx: &mut dyn Lowering, result: Type, map: &IndexMap) -> Result<kernel::Val> {
-        let Some(combine) = self.kind.combine(result.dtype) else {
-            return Err(Error::dtype(self.name(), "another dtype", result.dtype));
+        let from = cx.operand_types().first().map_or(result.dtype, |t| t.dtype);
+        let Some(combine) = self.kind.combine(from) else {
+            return Err(Error::dtype(self.name(), "another dtype", from));
         };
         let inner = cx.reduction_map(0, map)?;
-        let value = cx.operand(0, &inner)?;
-        cx.reduce(combine, value)
+        let mut value = cx.operand(0, &inner)?;
+        if from == DType::Bool && combine == Combine::LSum {
+            value = cast::convert(cx.builder(), from, DType::I64, value);
+        }
+        let total = cx.reduce(combine, value)?;
+        Ok(cx.builder().fit(result.dtype, total))
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {

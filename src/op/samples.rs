@@ -1,6 +1,7 @@
 //! Cases of every op for conformance tests: rows of the elementwise table get theirs from
 //! their arity, dtype rule and domain; structural ops list theirs here.
 
+use crate::base::dtype::NumberKind;
 use crate::base::host::HostData;
 use crate::base::{DType, HostValue, Scalar, Shape, Type};
 use crate::op::elementwise::{DTypes, Elementwise, Row, rows};
@@ -11,7 +12,7 @@ use crate::op::{AxisList, Op, ReduceKind};
 pub struct Sample {
     pub op: Op,
     pub operands: Vec<Operand>,
-    /// Bound on the error of f32 results against double precision: `relative * |value| + absolute`.
+    /// Bound on the error of float results against double precision: `relative * |value| + absolute`.
     pub relative: f64,
     pub absolute: f64,
 }
@@ -30,7 +31,7 @@ pub enum Values {
     Range(f64, f64),
     /// Indices `0..len`.
     Index(usize),
-    /// Among others infinities, NaN, zeros of both signs, denormals (f32), or the extreme integers.
+    /// Among others infinities, NaN, zeros of both signs, denormals, or the extreme integers.
     Special,
 }
 
@@ -53,28 +54,37 @@ impl Random {
     }
 }
 
-const SPECIAL_F32: [f32; 14] = [
+/// Special values as doubles; each dtype takes them by [`Scalar::cast`], so that its own limits are among them.
+const SPECIAL: [f64; 22] = [
     0.0,
     -0.0,
     1.0,
     -1.0,
-    f32::INFINITY,
-    f32::NEG_INFINITY,
-    f32::NAN,
-    f32::MIN_POSITIVE,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+    f32::MIN_POSITIVE as f64,
     -1.0e-40,
     1.0e-45,
-    f32::MAX,
-    f32::MIN,
+    f32::MAX as f64,
+    f32::MIN as f64,
     88.8,
     -103.5,
+    65504.0,
+    -6.0e-8,
+    f64::MAX,
+    f64::MIN_POSITIVE,
+    -5.0e-324,
+    -745.2,
+    709.8,
+    3.0e9,
 ];
-const SPECIAL_I64: [i64; 7] = [0, 1, -1, i64::MIN, i64::MAX, 1 << 40, -3];
+const SPECIAL_INTEGERS: [i64; 12] = [0, 1, -1, i64::MIN, i64::MAX, 1 << 40, -3, 127, -128, 255, 1 << 31, (1 << 31) - 1];
 
 impl Operand {
     /// Values for the operand.
     pub fn fill(&self, random: &mut Random) -> HostValue {
-        let n = self.ty.shape.numel();
+        let (n, dtype) = (self.ty.shape.numel(), self.ty.dtype);
         let mut real = || match self.values {
             Values::Range(lo, hi) => lo + (hi - lo) * random.unit(),
             Values::Index(len) => (random.unit() * len as f64).floor(),
@@ -83,20 +93,41 @@ impl Operand {
         let reals: Vec<f64> = (0..n).map(|_| real()).collect();
         let special = self.values == Values::Special;
         let mut pick = |len: usize| (random.next_u64() % len as u64) as usize;
-        let data = match self.ty.dtype {
-            DType::F32 if special => HostData::F32((0..n).map(|_| SPECIAL_F32[pick(SPECIAL_F32.len())]).collect()),
-            DType::I64 if special => HostData::I64((0..n).map(|_| SPECIAL_I64[pick(SPECIAL_I64.len())]).collect()),
-            DType::Bool => HostData::Bool((0..n).map(|_| pick(2) == 1).collect()),
-            DType::F32 => HostData::F32(reals.iter().map(|&v| v as f32).collect()),
-            DType::I64 => HostData::I64(reals.iter().map(|&v| v.floor() as i64).collect()),
+        let value = |v: &f64| match dtype.kind() {
+            NumberKind::Bool => Scalar::bool(pick(2) == 1),
+            NumberKind::Float if special => Scalar::f64(SPECIAL[pick(SPECIAL.len())]),
+            NumberKind::Int if special => Scalar::i64(SPECIAL_INTEGERS[pick(SPECIAL_INTEGERS.len())]),
+            NumberKind::Float => Scalar::f64(*v),
+            NumberKind::Int => Scalar::i64(v.floor() as i64),
         };
-        HostValue::new(self.ty.shape, data)
+        let lanes: Vec<u64> = reals.iter().map(value).map(|s| s.cast(dtype).bits).collect();
+        HostValue::new(self.ty.shape, HostData::from_lanes(dtype, &lanes))
+    }
+}
+
+/// What rounding to `dtype` adds to the relative error of a result, with some room.
+pub fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 1e-15,
+        DType::F16 => 1.01 * 2f64.powi(-11) + 3e-7,
+        DType::BF16 => 1.01 * 2f64.powi(-8) + 3e-7,
+        _ => 3e-7,
     }
 }
 
 impl Sample {
     fn new(op: Op, operands: Vec<Operand>) -> Sample {
-        Sample { op, operands, relative: 3e-7, absolute: 0.0 }
+        let types: Vec<Type> = operands.iter().map(|o| o.ty).collect();
+        let result = op.rules().infer(&types).map_or(DType::F32, |t| t.dtype);
+        // Denormals of f16 are 2^-24 apart.
+        let absolute = if result == DType::F16 { 2f64.powi(-25) } else { 0.0 };
+        Sample { op, operands, relative: rounding(result), absolute }
+    }
+
+    /// The same with an error bound for sums of `n` terms of about 1, made in f32 (or f64).
+    fn summed(self, n: usize, each: f64) -> Sample {
+        let wide = self.operands.iter().any(|o| o.ty.dtype == DType::F64);
+        Sample { absolute: self.absolute + n as f64 * each * if wide { 1e-9 } else { 1.0 }, ..self }
     }
 
     /// Values of the operands; another seed gives others.
@@ -115,16 +146,28 @@ fn ty(dtype: DType, dims: &[usize]) -> Type {
     Type::new(dtype, Shape::new(dims).unwrap_or(Shape::SCALAR))
 }
 
+/// An operand of `dtype`: floats of about 1, integers up to 50 (no negative ones in u8).
+fn operand(dtype: DType, dims: &[usize]) -> Operand {
+    let values = match dtype.kind() {
+        NumberKind::Float => Values::Range(-2.0, 2.0),
+        NumberKind::Int => Values::Range(if dtype == DType::U8 { 0.0 } else { -50.0 }, 50.0),
+        NumberKind::Bool => Values::Range(0.0, 1.0),
+    };
+    Operand { ty: ty(dtype, dims), values }
+}
+
 fn floats(dims: &[usize]) -> Operand {
-    Operand { ty: ty(DType::F32, dims), values: Values::Range(-2.0, 2.0) }
+    operand(DType::F32, dims)
 }
 
-fn integers(dims: &[usize]) -> Operand {
-    Operand { ty: ty(DType::I64, dims), values: Values::Range(-50.0, 50.0) }
-}
+/// The dtypes whose samples are the full list; the others get a few of each, since their lanes and code are these
+/// but for loads, stores and rounding.
+const THOROUGH: [DType; 3] = [DType::F32, DType::I64, DType::Bool];
 
-fn truths(dims: &[usize]) -> Operand {
-    Operand { ty: ty(DType::Bool, dims), values: Values::Range(0.0, 1.0) }
+/// Samples of `dtype`: all of `list`, or every fourth.
+fn thinned(dtype: DType, list: Vec<Sample>) -> impl Iterator<Item = Sample> {
+    let all = THOROUGH.contains(&dtype);
+    list.into_iter().enumerate().filter(move |(i, _)| all || i % 4 == 3).map(|(_, sample)| sample)
 }
 
 fn indices(dims: &[usize], len: usize) -> Operand {
@@ -138,13 +181,13 @@ pub fn samples() -> Vec<Sample> {
 }
 
 /// The data dtypes that a dtype rule takes.
-pub fn dtypes(rule: DTypes) -> &'static [DType] {
-    match rule {
-        DTypes::Float => &[DType::F32],
-        DTypes::Number => &[DType::F32, DType::I64],
-        DTypes::Compare | DTypes::Select => &DType::ALL,
-        DTypes::Logic => &[DType::Bool],
-    }
+pub fn dtypes(rule: DTypes) -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(move |d| match rule {
+        DTypes::Float => d.is_float(),
+        DTypes::Number => *d != DType::Bool,
+        DTypes::Compare | DTypes::Select => true,
+        DTypes::Logic => *d == DType::Bool,
+    })
 }
 
 /// Shapes of up to three operands that broadcast.
@@ -166,18 +209,23 @@ const SHAPES: [[&[usize]; 3]; 13] = [
 
 fn row_samples(row: &'static Row) -> Vec<Sample> {
     let mut out = Vec::new();
-    for &data in dtypes(row.dtypes) {
+    for data in dtypes(row.dtypes) {
         let operand = |p: usize, dims: &[usize], values: Values| {
             let condition = row.dtypes == DTypes::Select && p == 0;
             Operand { ty: ty(if condition { DType::Bool } else { data }, dims), values }
         };
         let (lo, hi) = row.domain;
-        // Whole numbers in a wider range, so that i64 rows see more than a few values.
-        let range = if data == DType::I64 { Values::Range(lo * 8.0, hi * 8.0) } else { Values::Range(lo, hi) };
-        for shapes in &SHAPES {
+        // Whole numbers in a wider range, so that integer rows see more than a few values.
+        let range = match data {
+            DType::U8 => Values::Range((lo * 8.0).max(1.0), hi * 8.0),
+            d if d.is_int() => Values::Range(lo * 8.0, hi * 8.0),
+            _ => Values::Range(lo, hi),
+        };
+        let of_shapes = |shapes: &[&[usize]; 3]| {
             let operands = (0..row.arity).map(|p| operand(p, shapes[p], range)).collect();
-            out.push(Sample::new(Op::Elementwise(Elementwise::new(row)), operands));
-        }
+            Sample::new(Op::Elementwise(Elementwise::new(row)), operands)
+        };
+        out.extend(thinned(data, SHAPES.iter().map(of_shapes).collect()));
         let special = (0..row.arity).map(|p| operand(p, &[400], Values::Special)).collect();
         out.push(Sample::new(Op::Elementwise(Elementwise::new(row)), special));
         if row.arity < 2 {
@@ -185,7 +233,7 @@ fn row_samples(row: &'static Row) -> Vec<Sample> {
         }
         let first = (row.dtypes == DTypes::Select) as usize;
         for p in first..row.arity {
-            for (dims, s) in [(&[6][..], Scalar::i64(1)), (&[2, 65], Scalar::f32(1.5)), (&[], Scalar::f32(0.75))] {
+            for (dims, s) in [(&[6][..], Scalar::i64(1)), (&[2, 65], Scalar::f64(1.5)), (&[], Scalar::f64(0.75))] {
                 let op = Op::Elementwise(Elementwise { row, scalar: Some((p as u8, s.constant())) });
                 let operands = (0..row.arity).filter(|&q| q != p).map(|q| operand(q, dims, range)).collect();
                 out.push(Sample::new(op, operands));
@@ -197,11 +245,12 @@ fn row_samples(row: &'static Row) -> Vec<Sample> {
 
 fn sources() -> Vec<Sample> {
     let shapes: [&[usize]; 5] = [&[], &[0, 3], &[5], &[129], &[3, 7, 11]];
-    let values = [Scalar::f32(0.1), Scalar::i64(-3), Scalar::bool(true)];
+    let values: Vec<Scalar> =
+        DType::ALL.into_iter().map(|d| Scalar::f64(if d.is_float() { 0.1 } else { 3.0 }).cast(d)).collect();
     let mut out = Vec::new();
     for dims in shapes {
         let shape = ty(DType::F32, dims).shape;
-        out.extend(values.map(|v| Sample::new(Op::Full { shape, value: v.constant() }, vec![])));
+        out.extend(values.iter().map(|v| Sample::new(Op::Full { shape, value: v.constant() }, vec![])));
         for (seed, counter) in [(0, 0), (7, 1 << 33), (-5, 2)] {
             let [seed, counter] = [seed, counter].map(|v| Scalar::i64(v).constant());
             out.push(Sample::new(Op::Uniform { shape, seed, counter }, vec![]));
@@ -249,13 +298,17 @@ fn movements() -> Vec<Sample> {
         (&[3, 3], 0, 2, 1, 1),
     ];
     let mut out = Vec::new();
-    for operand in [floats, integers, truths] {
-        out.extend(reshapes.map(|(from, to)| Sample::new(Op::Reshape { shape: shape(to) }, vec![operand(from)])));
-        out.extend(permutes.map(|(d, o)| Sample::new(Op::Permute { order: AxisList::new(o) }, vec![operand(d)])));
-        out.extend(expands.map(|(from, to)| Sample::new(Op::Expand { shape: shape(to) }, vec![operand(from)])));
-        out.extend(slices.map(|(dims, axis, start, len, step)| {
-            Sample::new(Op::Slice { axis, start: Scalar::i64(start).constant(), len, step }, vec![operand(dims)])
-        }));
+    for dtype in DType::ALL {
+        let operand = |dims: &[usize]| vec![operand(dtype, dims)];
+        let slice = |(dims, axis, start, len, step): (&[usize], u8, i64, usize, usize)| {
+            Sample::new(Op::Slice { axis, start: Scalar::i64(start).constant(), len, step }, operand(dims))
+        };
+        let mut list = Vec::new();
+        list.extend(reshapes.map(|(from, to)| Sample::new(Op::Reshape { shape: shape(to) }, operand(from))));
+        list.extend(permutes.map(|(d, o)| Sample::new(Op::Permute { order: AxisList::new(o) }, operand(d))));
+        list.extend(expands.map(|(from, to)| Sample::new(Op::Expand { shape: shape(to) }, operand(from))));
+        list.extend(slices.map(slice));
+        out.extend(thinned(dtype, list));
     }
     out
 }
@@ -272,10 +325,12 @@ fn unslices() -> Vec<Sample> {
         (&[2, 0], 0, 1, 4, 2),
     ];
     let mut out = Vec::new();
-    for operand in [floats, integers, truths] {
-        out.extend(cases.map(|(dims, axis, start, len, step)| {
-            Sample::new(Op::Unslice { axis, start: Scalar::i64(start).constant(), len, step }, vec![operand(dims)])
-        }));
+    for dtype in DType::ALL {
+        let sample = |(dims, axis, start, len, step): (&[usize], u8, i64, usize, usize)| {
+            let start = Scalar::i64(start).constant();
+            Sample::new(Op::Unslice { axis, start, len, step }, vec![operand(dtype, dims)])
+        };
+        out.extend(thinned(dtype, cases.map(sample).into()));
     }
     out
 }
@@ -291,12 +346,11 @@ fn concats() -> Vec<Sample> {
         (&[&[129], &[128]], 0),
     ];
     let mut out = Vec::new();
-    for operand in [floats, integers, truths] {
-        out.extend(
-            cases.map(|(shapes, axis)| {
-                Sample::new(Op::Concat { axis }, shapes.iter().map(|dims| operand(dims)).collect())
-            }),
-        );
+    for dtype in DType::ALL {
+        let sample = |(shapes, axis): (&[&[usize]], u8)| {
+            Sample::new(Op::Concat { axis }, shapes.iter().map(|dims| operand(dtype, dims)).collect())
+        };
+        out.extend(thinned(dtype, cases.map(sample).into()));
     }
     out
 }
@@ -322,20 +376,20 @@ fn reductions() -> Vec<Sample> {
     ];
     let mut out = Vec::new();
     for kind in ReduceKind::ALL {
-        let operands: &[fn(&[usize]) -> Operand] =
-            if kind.combine(DType::Bool).is_some() { &[truths] } else { &[floats, integers] };
-        for operand in operands {
+        for dtype in DType::ALL.into_iter().filter(|&d| kind.combine(d).is_some()) {
+            let operand = |dims: &[usize]| operand(dtype, dims);
+            let mut list = Vec::new();
             for (i, (dims, axes)) in cases.into_iter().enumerate() {
                 let op = Op::Reduce { kind, axes, keepdim: i % 2 == 1 };
-                let n = dims.iter().product::<usize>();
-                out.push(Sample { absolute: n as f64 * 1e-8, ..Sample::new(op, vec![operand(dims)]) });
+                list.push(Sample::new(op, vec![operand(dims)]).summed(dims.iter().product(), 4e-8));
             }
+            out.extend(thinned(dtype, list));
+            let reduce = |operand| Sample::new(Op::Reduce { kind, axes: 2, keepdim: false }, vec![operand]);
+            if !matches!(kind, ReduceKind::Max | ReduceKind::Min) {
+                out.push(reduce(operand(&[3, 0])));
+            }
+            out.push(reduce(Operand { values: Values::Special, ..operand(&[40, 6]) }));
         }
-        if kind == ReduceKind::Sum || kind.combine(DType::Bool).is_some() {
-            out.push(Sample::new(Op::Reduce { kind, axes: 2, keepdim: false }, vec![operands[0](&[3, 0])]));
-        }
-        let special = Operand { values: Values::Special, ..operands[0](&[40, 6]) };
-        out.push(Sample::new(Op::Reduce { kind, axes: 2, keepdim: false }, vec![special]));
     }
     out
 }
@@ -356,11 +410,15 @@ fn matmuls() -> Vec<Sample> {
         (&[3, 4], &[2, 4, 5]),
         (&[2, 1, 3, 4], &[5, 4, 2]),
     ];
-    let sample = |(a, b): (&[usize], &[usize])| {
-        let k = a[a.len() - 1] as f64;
-        Sample { absolute: k * 1e-6, ..Sample::new(Op::Matmul, vec![floats(a), floats(b)]) }
-    };
-    cases.map(sample).into()
+    let mut out = Vec::new();
+    for dtype in DType::ALL.into_iter().filter(|d| d.is_float()) {
+        let sample = |(a, b): (&[usize], &[usize])| {
+            let operands = vec![operand(dtype, a), operand(dtype, b)];
+            Sample::new(Op::Matmul, operands).summed(a[a.len() - 1], 1e-6)
+        };
+        out.extend(cases.map(sample));
+    }
+    out
 }
 
 fn gathers() -> Vec<Sample> {
@@ -376,15 +434,17 @@ fn gathers() -> Vec<Sample> {
     let mut out = Vec::new();
     for (x, index, axis) in cases {
         let len = x[axis as usize];
-        for operand in [floats, integers, truths] {
-            out.push(Sample::new(Op::Gather { axis }, vec![operand(x), indices(index, len)]));
-        }
-        let op = Op::ScatterAdd { axis, len };
-        out.push(Sample { absolute: 4e-5, ..Sample::new(op, vec![indices(index, len), floats(index)]) });
         // Indices out of range are clamped.
         let wild = || Operand { values: Values::Range(-3.0, len as f64 + 3.0), ..indices(index, len) };
+        for dtype in DType::ALL {
+            out.push(Sample::new(Op::Gather { axis }, vec![operand(dtype, x), indices(index, len)]));
+            if dtype != DType::Bool {
+                let op = Op::ScatterAdd { axis, len };
+                let sample = |i: Operand| Sample::new(op, vec![i, operand(dtype, index)]).summed(1, 4e-5);
+                out.extend([sample(indices(index, len)), sample(wild())]);
+            }
+        }
         out.push(Sample::new(Op::Gather { axis }, vec![floats(x), wild()]));
-        out.push(Sample { absolute: 4e-5, ..Sample::new(op, vec![wild(), floats(index)]) });
     }
     out
 }

@@ -1,11 +1,12 @@
-//! Adding at places that another tensor decides: the gradient of a gather.
+//! Adding at places that another tensor decides: the gradient of a gather. 16-bit floats add up in f32 and are rounded
+//! once; integers wrap.
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::host::HostData;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
-use crate::kernel;
 use crate::kernel::library::{self, Library};
+use crate::kernel::{self, Instr, Ty};
 use crate::op::gather::{check_index, named};
 use crate::op::lowering::{Expr, not_affine};
 use crate::op::{Class, Grad, IndexMap, Lowering, Op, Rules, Val, host};
@@ -27,7 +28,7 @@ impl ScatterAdd {
 
     /// The library call for operands that lie as these layouts say, offsets aside. `None` where the axes before or
     /// after the scattered one are not evenly strided (the operand must be copied first).
-    pub fn call(&self, index: &Layout, src: &Layout) -> Option<Library> {
+    pub fn call(&self, dtype: DType, index: &Layout, src: &Layout) -> Option<Library> {
         let axis = self.axis as usize;
         let dims = src.shape.dims();
         let (outer, count, inner) = (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product());
@@ -36,7 +37,7 @@ impl ScatterAdd {
             Some([0, 1, 2].map(|a| flat.strides[a] as i64))
         };
         Some(Library::ScatterAdd(library::ScatterAdd {
-            dtype: DType::F32,
+            dtype,
             outer,
             count,
             len: self.len,
@@ -63,15 +64,15 @@ impl Rules for ScatterAdd {
                 src.shape.to_string(),
             ));
         }
-        if src.dtype != DType::F32 {
-            return Err(Error::dtype(self.name(), "an f32 source", src.dtype));
+        if src.dtype == DType::Bool {
+            return Err(Error::dtype(self.name(), "a source of numbers", src.dtype));
         }
-        Ok(Type::new(DType::F32, shape))
+        Ok(Type::new(src.dtype, shape))
     }
 
     fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
         let (index, grad) = (g.operands[0], g.grad);
-        if !g.needs(1) {
+        if !g.needs(1) || !g.ty(grad).dtype.is_float() {
             return Ok(smallvec![None, None]);
         }
         Ok(smallvec![None, Some(g.emit(Op::Gather { axis: self.axis }, &[grad, index])?)])
@@ -80,15 +81,21 @@ impl Rules for ScatterAdd {
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
         let result = self.infer(&host::types(operands))?;
         let (index, src) = (&operands[0], &operands[1]);
-        let mut out = host::zeros(result.shape, &src.data);
         // Row-major order of the source is ascending j for each result element.
         let at = named(index, self.axis as usize, result.shape);
-        match (&mut out.data, &src.data) {
-            (HostData::F32(o), HostData::F32(v)) => at.iter().zip(v).for_each(|(&p, v)| o[p] += v),
-            (HostData::F64(o), HostData::F64(v)) => at.iter().zip(v).for_each(|(&p, v)| o[p] += v),
-            _ => {}
-        }
-        Ok(out)
+        let (n, dtype) = (result.shape.numel(), result.dtype);
+        let data = if let HostData::Real(_, v) = &src.data {
+            let mut sums = vec![0.0; n];
+            at.iter().zip(v).for_each(|(&p, v)| sums[p] += v);
+            HostData::Real(dtype, sums)
+        } else {
+            // 16-bit floats add up in f32 and round once, integers in i64 and wrap.
+            let add = Instr::Add.on(Ty::of(dtype)).ok_or_else(|| Error::bug(self.name(), "a dtype without a sum"))?;
+            let mut sums = vec![0; n];
+            at.iter().zip(src.data.lanes()).for_each(|(&p, v)| sums[p] = add.eval(&[sums[p], v]));
+            HostData::from_lanes(dtype, &sums)
+        };
+        Ok(HostValue::new(result.shape, data))
     }
 
     fn flops(&self, operands: &[Type], _: Type) -> u64 {
@@ -119,15 +126,16 @@ impl Rules for ScatterAdd {
         let named = b.lmin(named, last);
         let hit = b.leq(here, named);
         // As the library call does: added to zero, which makes +0 of -0.
-        let zero = b.f32(0.0);
-        let sum = b.add(zero, added);
-        Ok(b.select(hit, sum, zero))
+        let ty = Ty::of(result.dtype);
+        let zero = b.number(ty, 0.0);
+        let sum = b.on(ty, Instr::Add, &[zero, added]);
+        Ok(b.choose(hit, sum, zero))
     }
 
-    fn library(&self, operands: &[Layout], _: &Layout) -> Option<Library> {
-        let [index, src] = operands else { return None };
+    fn library(&self, operands: &[(DType, Layout)], _: &Layout) -> Option<Library> {
+        let [(_, index), (dtype, src)] = operands else { return None };
         // The call has no offsets.
-        if index.offset == 0 && src.offset == 0 { self.call(index, src) } else { None }
+        if index.offset == 0 && src.offset == 0 { self.call(*dtype, index, src) } else { None }
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {

@@ -36,7 +36,7 @@ fn errors_say_what_was_expected_and_given() {
     );
     refused(add, &[f(&[2]), i(&[2])], "add: expected f32 like operand 0, got i64; cast with");
     refused(add, &[f(&[2])], "add: expected 2 tensor operands, got 1");
-    refused(elementwise("exp"), &[i(&[2])], "exp: expected f32, got i64");
+    refused(elementwise("exp"), &[i(&[2])], "exp: expected a float dtype (f16, bf16, f32, f64), got i64");
     refused(elementwise("select"), &[f(&[2]), f(&[2]), f(&[2])], "select: expected a bool condition, got f32");
     refused(
         Op::Matmul,
@@ -127,10 +127,12 @@ fn draws_are_those_of_philox() {
 #[test]
 fn a_shared_matrix_makes_one_long_product() {
     let contiguous = |dims: &[usize]| Layout::contiguous(Shape::new(dims).unwrap());
-    let call = |a: &Layout, b: &Layout, c: &Layout| match Op::Matmul.rules().library(&[*a, *b], c) {
-        Some(Library::Matmul(m)) => (m.batch, m.m, m.a.row, m.c.row, m.b.batch),
-        other => panic!("{other:?}"),
-    };
+    let call =
+        |a: &Layout, b: &Layout, c: &Layout| match Op::Matmul.rules().library(&[(DType::F32, *a), (DType::F32, *b)], c)
+        {
+            Some(Library::Matmul(m)) => (m.batch, m.m, m.a.row, m.c.row, m.b.batch),
+            other => panic!("{other:?}"),
+        };
     let (c, w) = (contiguous(&[4, 3, 5]), contiguous(&[7, 5]));
     assert_eq!(call(&contiguous(&[4, 3, 7]), &w, &c), (vec![], 12, 7, 5, vec![]));
     assert_eq!(call(&contiguous(&[4, 1, 7]), &w, &contiguous(&[4, 1, 5])), (vec![], 4, 7, 5, vec![]));

@@ -58,7 +58,8 @@ fn scalar(s: Scalar, usual: DType) -> String {
         Origin::Param(k) if s.dtype == usual => format!("${k}"),
         Origin::Param(k) => format!("${k}:{}", s.dtype),
         _ if s.dtype == DType::I64 && usual == DType::I64 => s.to_string(),
-        _ if s.dtype == DType::F32 && f32::from_bits(s.bits as u32).is_nan() => format!("{:#x}:f32", s.bits as u32),
+        // The bits of a NaN's lane.
+        _ if s.dtype.is_float() && s.as_f64().is_nan() => format!("{:#x}:{}", s.bits, s.dtype),
         _ => format!("{s:?}"),
     }
 }
@@ -90,7 +91,10 @@ pub fn parse(text: &str) -> Result<Op> {
             "cast" => {
                 let to = a.left.first().map(|s| s.to_string()).unwrap_or_default();
                 a.left.clear();
-                Op::Cast(DType::from_name(&to).ok_or_else(|| bad(format!("`cast({to})`: expected bool, i64 or f32")))?)
+                Op::Cast(
+                    DType::from_name(&to)
+                        .ok_or_else(|| bad(format!("`cast({to})`: expected one of {}", DType::names())))?,
+                )
             }
             "full" => Op::Full { shape: a.shape()?, value: a.scalar("value", DType::F32)? },
             "uniform" => Op::Uniform {
@@ -191,11 +195,20 @@ impl<'a> Attributes<'a> {
             let origin = Origin::Param(k.parse().map_err(|_| wrong())?);
             return Ok(Scalar { bits: 0, dtype, origin });
         }
-        let scalar = match (dtype, value.strip_prefix("0x")) {
-            (DType::F32, Some(hex)) => f32::from_bits(u32::from_str_radix(hex, 16).map_err(|_| wrong())?).into(),
-            (DType::F32, None) => Scalar::f32(value.parse().map_err(|_| wrong())?),
-            (DType::I64, _) => Scalar::i64(value.parse().map_err(|_| wrong())?),
-            (DType::Bool, _) => Scalar::bool(value.parse().map_err(|_| wrong())?),
+        let scalar = if let Some(hex) = value.strip_prefix("0x") {
+            let bits = u64::from_str_radix(hex, 16).map_err(|_| wrong())?;
+            let canonical = dtype.is_float() && dtype.round(bits) == bits;
+            if canonical { Scalar { bits, dtype, origin: Origin::Host } } else { return Err(wrong()) }
+        } else {
+            match dtype {
+                DType::Bool => Scalar::bool(value.parse().map_err(|_| wrong())?),
+                DType::F64 => Scalar::f64(value.parse().map_err(|_| wrong())?),
+                d if d.is_float() => Scalar::f32(value.parse().map_err(|_| wrong())?).cast(d),
+                d => Some(Scalar::i64(value.parse().map_err(|_| wrong())?))
+                    .filter(|s| s.fits(d))
+                    .ok_or_else(wrong)?
+                    .cast(d),
+            }
         };
         Ok(scalar.constant())
     }
@@ -254,7 +267,7 @@ mod tests {
         assert!(message("gather(axis=x)").contains("`x` is not a value for `axis`"));
         assert!(message("sum(axes=[9])").contains("axis 9 is above 7"));
         assert!(message("mul(scalar1=a)").contains("`a` is not a scalar"));
-        assert!(message("cast(f16)").contains("expected bool, i64 or f32"));
+        assert!(message("cast(f99)").contains("expected one of bool, u8,"));
         assert!(message("reshape(shape=[2)").contains("expected `shape=[…]`"));
         assert!(message("reshape(shape=[2]").contains("expected `)`"));
     }

@@ -2,6 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::base::host::HostData;
 use crate::base::{DType, Error, HostValue, Result, Scalar, Shape, Type};
 use crate::kernel::{self, Builder, Ty, math};
 use crate::op::{Class, Grad, IndexMap, Lowering, Op, Rules, Val, host};
@@ -56,7 +57,7 @@ impl Rules for Uniform {
         let n = self.shape.numel();
         let f = host::formula(&[Ty::I64; 3], |b, v| draw(b, v[0], v[1], v[2]));
         let columns = [(0..n as u64).collect(), vec![self.seed.bits], vec![self.counter.bits]];
-        Ok(HostValue::new(self.shape, host::from_lanes(DType::F32, &host::run_formula(&f, &columns, n)?)))
+        Ok(HostValue::new(self.shape, HostData::from_lanes(DType::F32, &host::run_formula(&f, &columns, n)?)))
     }
 
     fn flops(&self, _: &[Type], _: Type) -> u64 {

@@ -1,11 +1,12 @@
 //! Gradients summed over several backward passes before one update.
 
 use crate::base::location::Scope;
-use crate::base::{Loc, Result};
+use crate::base::{DType, Loc, Result};
 use crate::optim::one_device;
 use crate::tensor::{Gradients, Tensor, Var};
 
-/// Sums gradients over micro-batches, so that one update sees a larger batch than fits at once.
+/// Sums gradients over micro-batches, so that one update sees a larger batch than fits at once. Those of 16-bit
+/// parameters are summed in f32 and rounded once.
 ///
 /// The sums live in `Var`s: [`Accumulator::add`] may be inside a traced step (every micro-batch replays one path), the
 /// update inside another or the same, or eager. A parameter that got no gradient since [`Accumulator::clear`] has none
@@ -44,7 +45,10 @@ impl Accumulator {
     pub fn new(parameters: Vec<Var>) -> Result<Accumulator> {
         let _scope = Scope::enter();
         let device = one_device("Accumulator::new", &parameters).map_err(|e| e.at(Loc::caller()))?;
-        let zeros = |p: &Var| Var::state(&Tensor::zeros(p.shape(), p.dtype(), &device)?);
+        let zeros = |p: &Var| {
+            let dtype = if p.dtype().is_half() { DType::F32 } else { p.dtype() };
+            Var::state(&Tensor::zeros(p.shape(), dtype, &device)?)
+        };
         let sums = parameters.iter().map(zeros).collect::<Result<Vec<_>>>()?;
         Ok(Accumulator { present: vec![false; sums.len()], parameters, sums, count: 0 })
     }
@@ -55,7 +59,7 @@ impl Accumulator {
         let _scope = Scope::enter();
         for ((p, sum), present) in self.parameters.iter().zip(&self.sums).zip(&mut self.present) {
             let Some(g) = gradients.get(p) else { continue };
-            sum.set(&sum.get().add(&g)?)?;
+            sum.set(&sum.get().add(&g.to_dtype(sum.dtype())?)?)?;
             *present = true;
         }
         self.count += 1;
@@ -66,8 +70,7 @@ impl Accumulator {
     #[track_caller]
     pub fn gradients(&self) -> Result<Gradients> {
         let _scope = Scope::enter();
-        let present = self.parameters.iter().zip(&self.sums).zip(&self.present).filter(|(_, present)| **present);
-        Gradients::from_pairs(present.map(|((p, sum), _)| (p, sum.get())))
+        self.each(|sum| Ok(sum.get()))
     }
 
     /// The sums divided by the number of backward passes.
@@ -75,10 +78,14 @@ impl Accumulator {
     pub fn mean(&self) -> Result<Gradients> {
         let _scope = Scope::enter();
         let passes = self.count.max(1) as f64;
+        self.each(|sum| sum.get().div(passes))
+    }
+
+    fn each(&self, value: impl Fn(&Var) -> Result<Tensor>) -> Result<Gradients> {
         let mut pairs = Vec::with_capacity(self.sums.len());
         for ((p, sum), _) in self.parameters.iter().zip(&self.sums).zip(&self.present).filter(|(_, present)| **present)
         {
-            pairs.push((p, sum.get().div(passes)?));
+            pairs.push((p, value(sum)?.to_dtype(p.dtype())?));
         }
         Gradients::from_pairs(pairs)
     }

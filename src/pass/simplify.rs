@@ -98,8 +98,7 @@ fn rewrite(
         }
     }
     match op {
-        Op::Cast(to) if graph.node(first).ty.dtype == *to => Some((Instead::Node(first), "a cast to the same dtype")),
-        op if op.keeps_value() => Some((Instead::Node(first), "the same value")),
+        op if op.keeps_value(graph.node(first).ty.dtype) => Some((Instead::Node(first), "the same value")),
         Op::Elementwise(e) => {
             let kept = |node: NodeId| graph.node(node).ty == ty;
             for involution in [&arith::NEG, &logic::NOT] {
@@ -178,22 +177,18 @@ fn folded(graph: &Graph, op: &Op, operands: &[NodeId]) -> Option<Scalar> {
     }
     let value = |v: &NodeId| match op_at(graph, *v) {
         Some((Op::Full { value, .. }, _)) if fixed(value) => {
-            let word = value.bits.to_ne_bytes();
-            // The element is the word's low bytes.
-            let bytes = if cfg!(target_endian = "little") { &word[..value.dtype.size()] } else { return None };
-            Some(HostValue::new(Shape::SCALAR, HostData::from_bytes(value.dtype, bytes)))
+            Some(HostValue::new(Shape::SCALAR, HostData::from_lanes(value.dtype, &[value.bits])))
         }
         _ => None,
     };
     let operands: Option<SmallVec<[HostValue; 3]>> = operands.iter().map(value).collect();
     let result = op.rules().eval(&operands?).ok()?;
-    let scalar = match result.data {
-        HostData::F32(v) => Scalar::f32(*v.first()?),
-        HostData::I64(v) => Scalar::i64(*v.first()?),
-        HostData::Bool(v) => Scalar::bool(*v.first()?),
-        HostData::F64(_) => return None,
-    };
-    Some(scalar.constant())
+    if matches!(result.data, HostData::Real(..)) {
+        return None;
+    }
+    let (dtype, bits) = (result.data.dtype(), *result.data.lanes().first()?);
+    let scalar = Scalar { bits, dtype, origin: Origin::Constant };
+    Some(scalar)
 }
 
 /// An argument of an elementwise op.

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{Layout, Result};
+use crate::base::{DType, Layout, Result};
 use crate::ir::rewrite::Rewriter;
 use crate::ir::{Graph, NodeId, NodeOp};
 use crate::op::{Class, Op};
@@ -30,16 +30,19 @@ pub fn stage(graph: &Graph, _: &Options, notes: &mut Vec<Decision>) -> Result<Gr
         };
         // A view that strides cannot express is copied anyway, when kernels are formed.
         let contiguous = |o: NodeId| Layout::contiguous(graph.node(o).ty.shape);
-        let layouts: SmallVec<[Layout; 3]> =
-            node.operands.iter().map(|&o| view(graph, &roles, o).map_or(contiguous(o), |(_, layout)| layout)).collect();
-        if op.rules().library(&layouts, &Layout::contiguous(node.ty.shape)).is_some() {
+        let place = |&o: &NodeId| {
+            let layout = view(graph, &roles, o).map_or(contiguous(o), |(_, layout)| layout);
+            (graph.node(o).ty.dtype, layout)
+        };
+        let places: SmallVec<[(DType, Layout); 3]> = node.operands.iter().map(place).collect();
+        if op.rules().library(&places, &Layout::contiguous(node.ty.shape)).is_some() {
             out.copy(v)?;
             continue;
         }
         let mut operands = out.operands(v)?;
-        for (i, layout) in layouts.iter().enumerate() {
+        for (i, (dtype, layout)) in places.iter().enumerate() {
             if *layout != contiguous(node.operands[i]) {
-                let copy = Op::Cast(graph.node(node.operands[i]).ty.dtype);
+                let copy = Op::Cast(*dtype);
                 operands[i] = out.op(copy, &[operands[i]], node.loc)?;
             }
         }

@@ -1,13 +1,20 @@
 //! Elementwise methods and operators.
 //!
-//! Operands broadcast by NumPy's rule. A host number may stand for one operand; inside a step its
-//! value is taken anew at every call.
+//! Operands broadcast by NumPy's rule, and are cast to one dtype first: see [`DType::promote`] and [`DType::common`].
+//! A host number may stand for one operand; inside a step its value is taken anew at every call. It takes the tensor's
+//! dtype if that holds numbers of its kind (an integer dtype refuses one out of its range); else the tensor is
+//! cast: an integer tensor with a host float is computed in f32.
 
-use crate::base::{DType, Error, Loc, Result, Scalar};
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use crate::base::dtype::{bf16, f16};
+use crate::base::{DType, Loc, Result, Scalar};
 use crate::op::Op;
 use crate::op::elementwise::{Elementwise, Row, arith, compare, logic, math};
-use crate::tensor::Tensor;
 use crate::tensor::recorder::{emit, here};
+use crate::tensor::{Tensor, promote};
 
 /// The right-hand side of a binary operation: a tensor, or a host number.
 pub enum Operand<'a> {
@@ -17,12 +24,16 @@ pub enum Operand<'a> {
 }
 
 impl Operand<'_> {
-    fn tensor(&self) -> Option<&Tensor> {
+    pub(super) fn tensor(&self) -> Option<&Tensor> {
         match self {
             Operand::Tensor(t) => Some(t),
             Operand::Owned(t) => Some(t),
             Operand::Scalar(_) => None,
         }
+    }
+
+    fn number(&self) -> Option<Scalar> {
+        if let Operand::Scalar(s) = self { Some(*s) } else { None }
     }
 }
 
@@ -41,7 +52,7 @@ macro_rules! scalar_operand {
         fn from(v: $t) -> Self { Operand::Scalar(v.into()) }
     })* };
 }
-scalar_operand!(f32, f64, i64, i32, usize, bool);
+scalar_operand!(f32, f64, f16, bf16, i64, i32, i8, u8, usize, bool);
 
 #[track_caller]
 fn unary(row: &'static Row, x: &Tensor) -> Result<Tensor> {
@@ -50,11 +61,7 @@ fn unary(row: &'static Row, x: &Tensor) -> Result<Tensor> {
 
 #[track_caller]
 fn binary(row: &'static Row, a: &Tensor, b: Operand<'_>) -> Result<Tensor> {
-    match b {
-        Operand::Tensor(b) => emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[a, b], here()),
-        Operand::Owned(b) => emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[a, &b], here()),
-        Operand::Scalar(s) => emit(&Op::Elementwise(Elementwise { row, scalar: Some((1, s)) }), &[a], here()),
-    }
+    promote::binary(row, a, &b, false, here())
 }
 
 macro_rules! unary_methods {
@@ -111,7 +118,7 @@ binary_methods! {
     sub = arith::SUB;
     /// `self * rhs`.
     mul = arith::MUL;
-    /// `self / rhs`; i64: towards zero, 0 for a zero divisor.
+    /// `self / rhs`; integers by integers: towards zero, 0 for a zero divisor (PyTorch's `div` gives floats there).
     div = arith::DIV;
     /// The larger; NaN if either is NaN; at ties half of the gradient goes to each.
     maximum = arith::MAXIMUM;
@@ -138,37 +145,38 @@ binary_methods! {
 }
 
 impl Tensor {
-    /// Where this bool tensor is true `a`, elsewhere `b`: tensors or host numbers; all broadcast.
+    /// Where this bool tensor is true `a`, elsewhere `b`: tensors or host numbers; all broadcast. The result's dtype is
+    /// that of `a` and `b` computed together ([`DType::common`]).
     ///
     /// A gradient flows only to the chosen elements; a NaN in the other branch does not leak.
     #[track_caller]
     pub fn select<'a, 'b>(&self, a: impl Into<Operand<'a>>, b: impl Into<Operand<'b>>) -> Result<Tensor> {
         let at = here();
         let (a, b): (Operand<'a>, Operand<'b>) = (a.into(), b.into());
-        let op = |scalar| Op::Elementwise(Elementwise { row: &logic::SELECT, scalar });
-        // Two host numbers: the first becomes a tensor.
-        let a = match (a, &b) {
-            (Operand::Scalar(s), Operand::Scalar(_)) => Operand::Owned(Tensor::full_at((), s, self.device(), at)?),
-            (a, _) => a,
-        };
-        match (&a, &b) {
-            (Operand::Scalar(s), b) => match b.tensor() {
-                Some(b) => emit(&op(Some((1, *s))), &[self, b], at),
-                None => Err(Error::bug("select", "two host numbers")),
-            },
-            (a, Operand::Scalar(s)) => match a.tensor() {
-                Some(a) => emit(&op(Some((2, *s))), &[self, a], at),
-                None => Err(Error::bug("select", "two host numbers")),
-            },
-            (a, b) => match (a.tensor(), b.tensor()) {
-                (Some(a), Some(b)) => emit(&op(None), &[self, a, b], at),
-                _ => Err(Error::bug("select", "no tensors")),
-            },
+        let tensors: SmallVec<[&Tensor; 2]> = a.tensor().into_iter().chain(b.tensor()).collect();
+        let numbers: SmallVec<[Scalar; 2]> = [&a, &b].into_iter().filter_map(Operand::number).collect();
+        let dtype = promote::common(&tensors, &numbers);
+        let mut operands: SmallVec<[Cow<'_, Tensor>; 3]> = SmallVec::new();
+        operands.push(Cow::Borrowed(self));
+        let mut scalar = None;
+        for (p, x) in [(1, &a), (2, &b)] {
+            match (x.tensor(), x.number()) {
+                (Some(t), _) => operands.push(promote::to(t, dtype, at)?),
+                // Of two host numbers the first becomes a tensor.
+                (None, Some(s)) if p == 1 && b.tensor().is_none() => {
+                    operands.push(Cow::Owned(Tensor::full_at((), s.cast(dtype), self.device(), at)?));
+                }
+                (None, number) => scalar = number.map(|s| (p, s)),
+            }
         }
+        let op = Op::Elementwise(Elementwise { row: &logic::SELECT, scalar });
+        let operands: SmallVec<[&Tensor; 3]> = operands.iter().map(|t| &**t).collect();
+        emit(&op, &operands, at)
     }
 
-    /// The values as `dtype`: to float to nearest; float to i64 towards zero, saturating, NaN to 0;
-    /// to bool "is not zero"; bool to 0 and 1. Gradients flow between float dtypes.
+    /// The values as `dtype`: to a float to the nearest (f64 and i64 go to 16 bits by way of f32); floats to integers
+    /// towards zero, saturating, NaN to 0; integers to narrower ones wrap; to bool "is not zero" (NaN is true);
+    /// bool to 0 and 1. Gradients flow between float dtypes.
     #[track_caller]
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         emit(&Op::Cast(dtype), &[self], here())
@@ -252,14 +260,14 @@ macro_rules! operator {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: &Tensor) -> Result<Tensor> {
-                emit(&Op::Elementwise(Elementwise { row: &$row, scalar: Some((0, self.into())) }), &[rhs], here())
+                promote::binary(&$row, rhs, &self.into(), true, here())
             }
         }
         impl std::ops::$trait<Tensor> for $t {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Result<Tensor> {
-                emit(&Op::Elementwise(Elementwise { row: &$row, scalar: Some((0, self.into())) }), &[&rhs], here())
+                promote::binary(&$row, &rhs, &self.into(), true, here())
             }
         }
     )* };

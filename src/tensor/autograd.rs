@@ -113,7 +113,7 @@ where
     let _scope = Scope::enter();
     let result = check(&request).and_then(|()| match recorder::with(|r| r.grad(&request, at)) {
         Some(result) => result,
-        None => tape::eager_grad(&request, 0),
+        None => tape::eager_grad(&request, 0).map(|r| r.0),
     });
     result.map_err(|e| e.at(Loc::resolve(at)))
 }

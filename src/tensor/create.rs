@@ -44,10 +44,27 @@ impl Tensor {
         Ok(Tensor::ready(ty, device.clone(), ready, origin, Loc::resolve(at)))
     }
 
-    /// A tensor of one repeated number. Inside a step the number is taken anew at each call.
+    /// A tensor of one repeated number: f32 for a float, i64 for an integer, bool for a truth value. Inside a step the
+    /// number is taken anew at each call.
     #[track_caller]
     pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, device: &Device) -> Result<Tensor> {
-        Tensor::full_at(shape, value.into(), device, here())
+        let value: Scalar = value.into();
+        Tensor::full_at(shape, value.cast(DType::of_number(value.kind())), device, here())
+    }
+
+    /// As [`Tensor::full`], of `dtype`; the number is converted as [`Tensor::to_dtype`] does.
+    ///
+    /// ```
+    /// # use stepgraph::{DType, Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::full_as([2], 0.1, DType::F64, &Device::cpu())?;
+    /// assert_eq!(x.to_vec::<f64>()?, [0.1, 0.1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn full_as(shape: impl IntoShape, value: impl Into<Scalar>, dtype: DType, device: &Device) -> Result<Tensor> {
+        Tensor::full_at(shape, value.into().cast(dtype), device, here())
     }
 
     pub(crate) fn full_at(shape: impl IntoShape, value: Scalar, device: &Device, at: At) -> Result<Tensor> {

@@ -93,6 +93,24 @@ impl Device {
         self.0.backend.memory()
     }
 
+    /// Gives the memory that it keeps for later requests back to the system. What tensors and compiled steps hold stays;
+    /// this may be called at any time, also while other threads compute.
+    ///
+    /// ```
+    /// use stepgraph::{CpuOptions, DType, Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let device = Device::cpu_with(&CpuOptions::default())?;
+    /// drop(Tensor::zeros([1 << 20], DType::F32, &device)?);
+    /// assert!(device.memory().cached > 0);
+    /// device.trim();
+    /// assert_eq!(device.memory().cached, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn trim(&self) {
+        self.0.backend.trim();
+    }
+
     pub(crate) fn backend(&self) -> &dyn Backend {
         &*self.0.backend
     }

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::backend::{Executable, InputBinding, Launch};
+use crate::base::dtype::NumberKind;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Scalar, Type, scalar};
 use crate::ir::{Graph, InputKind};
 use crate::op::elementwise::{DTypes, Elementwise};
@@ -94,10 +95,12 @@ fn cast_scalar(e: &Elementwise, operands: &[&Tensor]) -> Result<Elementwise> {
     let data = if e.row.dtypes == DTypes::Select { operands.last() } else { operands.first() };
     let (Some(t), Some((position, s))) = (data, e.scalar) else { return Ok(*e) };
     let dtype = if e.row.dtypes == DTypes::Select && position == 0 { DType::Bool } else { t.dtype() };
-    if s.dtype.is_float() && !dtype.is_float() {
-        let expected = format!(
-            "a host number that {dtype} can hold (cast the tensor with `.to_dtype(DType::F32)` to compute in floats)"
-        );
+    if !s.fits(dtype) {
+        let cast = match s.kind() {
+            NumberKind::Float => "cast the tensor with `.to_dtype(DType::F32)` to compute in floats",
+            _ => "cast the tensor with `.to_dtype` to one that can",
+        };
+        let expected = format!("a host number that {dtype} can hold ({cast})");
         return Err(Error::argument(e.row.name, expected, format!("{s}")));
     }
     Ok(Elementwise { row: e.row, scalar: Some((position, s.cast(dtype))) })
@@ -120,7 +123,9 @@ pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device
     for t in operands {
         inputs.push(t.ready_state()?);
     }
-    if op.keeps_value() {
+    if let [t] = operands
+        && op.keeps_value(t.dtype())
+    {
         return Ok((inputs[0].clone(), false));
     }
     if op.rules().class() == Class::Movement

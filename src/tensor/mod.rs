@@ -13,10 +13,11 @@ pub mod tape;
 pub mod var;
 
 mod arith;
-mod composite;
+pub mod composite;
 mod create;
+mod promote;
 mod read;
-mod reduce;
+pub mod reduce;
 mod shape;
 
 use std::panic::Location;

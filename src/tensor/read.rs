@@ -89,12 +89,7 @@ impl std::fmt::Display for Tensor {
         let Ok(value) = self.to_host() else {
             return write!(f, "{self:?} (no value)");
         };
-        let cells: Vec<String> = match &value.data {
-            HostData::F32(v) => v.iter().map(|x| format!("{x:?}")).collect(),
-            HostData::F64(v) => v.iter().map(|x| format!("{x:?}")).collect(),
-            HostData::I64(v) => v.iter().map(|x| x.to_string()).collect(),
-            HostData::Bool(v) => v.iter().map(|x| x.to_string()).collect(),
-        };
+        let cells = value.data.to_text();
         let width = cells.iter().map(|c| c.len()).max().unwrap_or(0);
         write_axis(f, &cells, self.dims(), width, 1)
     }

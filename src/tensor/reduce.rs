@@ -1,10 +1,10 @@
 //! Reductions over axes.
 
 use crate::base::location::Scope;
-use crate::base::{Error, Loc, Result};
+use crate::base::{DType, Error, Loc, Result};
 use crate::op::{Op, ReduceKind};
 use crate::tensor::recorder::{emit, here};
-use crate::tensor::{At, Tensor};
+use crate::tensor::{At, Tensor, promote};
 
 /// Which axes a reduction runs over: `()` for all, one axis, or several; negative ones count from the end.
 pub trait Axes {
@@ -64,7 +64,8 @@ impl Tensor {
         emit(&Op::Reduce { kind, axes, keepdim }, &[self], at)
     }
 
-    /// Sum over `axes`, which disappear. In a fixed order: the same bits on every device, instruction
+    /// Sum over `axes`, which disappear. Of integers and truth values i64 (wrapping); 16-bit floats add up in f32 and are
+    /// rounded once. In a fixed order: the same bits on every device, instruction
     /// set and number of threads. Over no elements: 0.
     #[track_caller]
     pub fn sum(&self, axes: impl Axes) -> Result<Tensor> {
@@ -121,7 +122,10 @@ impl Tensor {
         }
         let mask = self.axis_mask("mean", &axes).map_err(|e| e.at(Loc::resolve(at)))?;
         let count: usize = (0..self.rank()).filter(|a| mask >> a & 1 == 1).map(|a| self.dims()[a]).product();
-        let sum = emit(&Op::Reduce { kind: ReduceKind::Sum, axes: mask, keepdim }, &[self], at)?;
-        sum.div(count as f32)
+        // A 16-bit sum may overflow where the mean does not: both steps in f32.
+        let wide = promote::to(self, if self.dtype().is_half() { DType::F32 } else { self.dtype() }, at)?;
+        let sum = emit(&Op::Reduce { kind: ReduceKind::Sum, axes: mask, keepdim }, &[&wide], at)?;
+        let mean = sum.div(count as f64)?;
+        Ok(promote::to(&mean, self.dtype(), at)?.into_owned())
     }
 }

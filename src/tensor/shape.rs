@@ -1,11 +1,13 @@
 //! Movement, joining, indexing, matrix products.
 
+use std::borrow::Cow;
+
 use crate::base::location::Scope;
 use crate::base::shape::IntoShape;
 use crate::base::{Error, Loc, Result, Scalar, Shape};
 use crate::op::{AxisList, Op};
 use crate::tensor::recorder::{emit, here};
-use crate::tensor::{At, Tensor};
+use crate::tensor::{At, Tensor, promote};
 
 /// The error at the caller's line.
 fn located<T>(result: Result<T>, at: At) -> Result<T> {
@@ -128,7 +130,7 @@ impl Tensor {
         emit(&Op::Reshape { shape: self.shape().reduce(1 << axis, false) }, &[self], at)
     }
 
-    /// Tensors joined along `axis`; other lengths and dtypes must be equal.
+    /// Tensors joined along `axis`; other lengths must be equal. Dtypes are promoted ([`crate::DType::promote`]).
     #[track_caller]
     pub fn concat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
         let at = here();
@@ -136,7 +138,9 @@ impl Tensor {
             return Err(Error::argument("concat", "at least one tensor", "none").at(Loc::resolve(at)));
         };
         let axis = located(first.axis("concat", axis), at)? as u8;
-        emit(&Op::Concat { axis }, tensors, at)
+        let dtype = promote::common(tensors, &[]);
+        let tensors: Vec<Cow<'_, Tensor>> = tensors.iter().map(|t| promote::to(t, dtype, at)).collect::<Result<_>>()?;
+        emit(&Op::Concat { axis }, &tensors.iter().map(|t| &**t).collect::<Vec<_>>(), at)
     }
 
     /// Matrix product of the last two axes: `[.., m, k] x [.., k, n]`; leading axes broadcast.
@@ -184,6 +188,18 @@ impl Tensor {
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let at = here();
         let axis = located(self.axis("scatter_add", axis), at)?;
+        // Before anything runs: what fails must not find an index out of range first.
+        let fits =
+            index.rank() == self.rank() && (0..self.rank()).all(|a| a == axis || index.dims()[a] == self.dims()[a]);
+        if !fits {
+            let want = format!("an index of shape {} except along axis {axis} (expand it first)", self.shape());
+            return Err(Error::shape("scatter_add", want, index.shape().to_string()).at(Loc::resolve(at)));
+        }
+        if src.dtype() != self.dtype() {
+            return Err(
+                Error::dtype("scatter_add", format!("a source of {}", self.dtype()), src.dtype()).at(Loc::resolve(at))
+            );
+        }
         let op = Op::ScatterAdd { axis: axis as u8, len: self.dims()[axis] };
         let _scope = Scope::enter();
         let added = emit(&op, &[index, src], at)?;

@@ -125,7 +125,7 @@ impl Tensor {
         let _scope = Scope::enter();
         let result = check_loss(self).and_then(|()| match recorder::with(|r| r.backward(self, at)) {
             Some(result) => result,
-            None => eager_backward(self, 0),
+            None => eager_backward(self, 0).map(|(gradients, _)| gradients),
         });
         result.map_err(|e| e.at(Loc::resolve(at)))
     }
@@ -285,8 +285,8 @@ impl Tape {
 }
 
 /// `backward` over the eager tape, as far back as to the op number `since`: a step refuses what was computed before
-/// it began, whether it traces or not.
-pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<Gradients> {
+/// it began, whether it traces or not. Also gives the number of ops it ran.
+pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<(Gradients, u32)> {
     let Tape { mut cx, ids, entries, leaves, .. } = Tape::of(loss, since, &[], false)?;
     if leaves.is_empty() {
         let detail =
@@ -294,13 +294,16 @@ pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<Gradients> {
         return Err(ErrorKind::Backward { detail: detail.into() }.into());
     }
     let wanted: Vec<Val> = leaves.iter().map(|&(_, v)| v).collect();
+    let known = cx.values.len();
     let grads = differentiate(&mut cx, &entries, ids[&loss.addr()], None, &wanted)?;
     let sums = sum_by_target(&mut cx, &leaves, &grads)?;
-    Ok(Gradients::ready(sums.into_iter().map(|(id, grad)| (id, cx.value(grad))).collect()))
+    let ops = (cx.values.len() - known) as u32;
+    Ok((Gradients::ready(sums.into_iter().map(|(id, grad)| (id, cx.value(grad))).collect()), ops))
 }
 
-/// [`crate::tensor::autograd::grad`] over the eager tape, as far back as to the op number `since`.
-pub(crate) fn eager_grad(request: &Request<'_>, since: u64) -> Result<Vec<Option<Tensor>>> {
+/// [`crate::tensor::autograd::grad`] over the eager tape, as far back as to the op number `since`. Also gives the number
+/// of ops it ran.
+pub(crate) fn eager_grad(request: &Request<'_>, since: u64) -> Result<(Vec<Option<Tensor>>, u32)> {
     let Request { output, wrt, upstream, graph } = request;
     let addresses: SmallVec<[usize; 8]> =
         wrt.iter().filter_map(|w| if let Wrt::Tensor(t) = w { Some(t.addr()) } else { None }).collect();
@@ -316,12 +319,13 @@ pub(crate) fn eager_grad(request: &Request<'_>, since: u64) -> Result<Vec<Option
     }
     let seed = upstream.map(|t| cx.add(if *graph { t.clone() } else { constant(t) }));
     let values: Vec<Val> = wanted.iter().map(|w| w.1).collect();
+    let known = cx.values.len();
     let grads = differentiate(&mut cx, &entries, ids[&output.addr()], seed, &values)?;
     let mut out = vec![None; wrt.len()];
     for (k, grad) in sum_by_target(&mut cx, &wanted, &grads)? {
         out[k] = Some(cx.value(grad));
     }
-    Ok(out)
+    Ok((out, (cx.values.len() - known) as u32))
 }
 
 /// Where the walk ended at a value from outside the step (`stopped`), the gradient with respect to anything that may lie
@@ -384,8 +388,9 @@ pub(crate) fn differentiate(
     let seed = match seed {
         Some(seed) => seed,
         None => {
-            let one = Scalar::f32(1.0).constant();
-            cx.emit(Op::Full { shape: cx.ty(output).shape, value: one }, &[])?
+            let Type { dtype, shape } = cx.ty(output);
+            let value = Scalar::f32(1.0).constant().cast(dtype);
+            cx.emit(Op::Full { shape, value }, &[])?
         }
     };
     grads.insert(output, seed);

@@ -11,6 +11,7 @@ use crate::base::{Error, ErrorKind, Result};
 use crate::ir::{Graph, InputKind, NodeId};
 use crate::pass;
 use crate::tensor::Tensor;
+use crate::trace::reference::Reference;
 use crate::trace::segment::{Explained, PlanInput, SegmentPlan, Source};
 use crate::trace::session::Session;
 use crate::trace::tree::{Def, Kind, ValId};
@@ -101,6 +102,7 @@ impl Session {
                 compile_time,
                 compiled,
                 index_error: None,
+                reference: None,
                 used: AtomicU64::new(0),
             });
         };
@@ -128,6 +130,7 @@ impl Session {
             compile_time: begun.elapsed(),
             compiled: Some(explained),
             index_error: self.index_error(end),
+            reference: self.verify.then(|| Reference { graph, device: device.clone() }),
             used: AtomicU64::new(0),
         })
     }

@@ -9,9 +9,14 @@ use crate::base::{Error, ErrorKind, Loc, Result, scalar};
 use crate::op::Op;
 use crate::tensor::{Device, Origin, Ready, Rng, Tensor, Var, eager, recorder};
 use crate::trace::launch::{Scratch, launch_plan};
+use crate::trace::reference;
 use crate::trace::segment::SegmentPlan;
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, Kind, ValId};
+
+#[cfg(test)]
+#[path = "freeze_tests.rs"]
+mod tests;
 
 /// What is remembered of a call, to tell whether the step can be frozen.
 #[derive(Default)]
@@ -394,8 +399,7 @@ impl Frozen {
         }
         given.extend(self.plan.writes.iter().map(|w| self.vars[w.0 as usize].load()));
         for ((e, loc), g) in expected.iter().zip(&given) {
-            let (e, g) = (e.host_bytes(recorder::here())?, g.host_bytes(recorder::here())?);
-            if e != g {
+            if !reference::same(&e.to_host()?, &g.to_host()?, e.ty()) {
                 let detail = "a replay differs from eager execution: a frozen step is not what was recorded";
                 return Err(Error::bug("freeze", detail).at(*loc));
             }

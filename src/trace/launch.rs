@@ -112,6 +112,7 @@ pub(crate) fn launch_plan(
     let Scratch { ready: outputs, buffers } = scratch;
     outputs.clear();
     buffers.clear();
+    let expected = plan.reference.as_ref().map(|r| r.evaluate(&bindings, params)).transpose()?;
     let result = executable.launch(&mut Launch { inputs: &bindings, params, outputs: buffers })?;
     let ready = |k: usize| -> Result<Ready> {
         let target = &plan.targets[k];
@@ -133,6 +134,13 @@ pub(crate) fn launch_plan(
     };
     for k in 0..plan.outputs.len() {
         outputs.push(ready(k)?);
+    }
+    if let Some((reference, expected)) = plan.reference.as_ref().zip(expected) {
+        // A flag drops what would have been written to `Var`s.
+        let given = if result.index_flag { plan.outputs.len() } else { plan.targets.len() };
+        for (k, e) in expected.iter().enumerate().take(given) {
+            reference.compare(k, e, &ready(k)?)?;
+        }
     }
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
     if !result.index_flag {

@@ -21,6 +21,7 @@ mod catch_up;
 pub(crate) mod freeze;
 mod launch;
 mod record;
+mod reference;
 pub(crate) mod segment;
 pub(crate) mod session;
 mod shadow;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::backend::Executable;
 use crate::base::{Error, Layout, Result};
 use crate::plan::PlanOutput;
+use crate::trace::reference::Reference;
 use crate::trace::session::Session;
 use crate::trace::tree::{Def, Kind, ValId};
 
@@ -35,6 +36,8 @@ pub(crate) struct SegmentPlan {
     pub compiled: Option<Explained>,
     /// What is told when it found an index out of range.
     pub index_error: Option<Error>,
+    /// What its launches are compared with, in steps that verify.
+    pub reference: Option<Reference>,
     /// The call that last launched it.
     pub used: AtomicU64,
 }

@@ -53,6 +53,8 @@ pub(crate) struct Session {
     /// The step's identity, on the handles it promised.
     pub stamp: u64,
     pub options: pass::Options,
+    /// Every launch is compared with the interpreter.
+    pub verify: bool,
     /// Paths and plans kept at most.
     pub plan_cache: usize,
     pub device: Option<Device>,
@@ -101,11 +103,12 @@ pub(crate) struct Session {
 static NEXT_STAMP: AtomicU64 = AtomicU64::new(1);
 
 impl Session {
-    pub fn new(options: pass::Options, plan_cache: usize) -> Session {
+    pub fn new(options: pass::Options, plan_cache: usize, verify: bool) -> Session {
         Session {
             tree: Tree::new(),
             stamp: NEXT_STAMP.fetch_add(1, Relaxed),
             options,
+            verify,
             plan_cache,
             device: None,
             stats: Stats::default(),
@@ -164,6 +167,7 @@ impl Session {
                     tracing::info!(target: "stepgraph::trace", "a path was met again: tracing goes on");
                 }
                 self.records = [None, None];
+                self.stats.last = self.last;
                 // An index out of range is told at the step's end, as when it is traced.
                 return self.device.as_ref().map_or(Ok(()), |d| d.take_flag());
             }
@@ -193,6 +197,7 @@ impl Session {
         self.records = [None, None];
         if self.mode == Mode::Eager {
             self.storm.eager_ended();
+            self.stats.last = self.last;
             return;
         }
         let result = if self.mode == Mode::Shadow { self.catch_up() } else { Ok(()) };
@@ -358,6 +363,8 @@ impl Recorder for Session {
         }
         if self.mode == Mode::Eager {
             self.storm.op(op, operands.iter().map(|t| t.ty()));
+            self.last.ops += 1;
+            self.last.events += 1;
             return eager::op(op, operands, device, Loc::resolve(at));
         }
         if !self.on_device(device) {
@@ -376,6 +383,7 @@ impl Recorder for Session {
             Mode::Record => self.record_get(var, at),
             Mode::Eager => {
                 self.storm.event(1, var.ty());
+                self.last.events += 1;
                 Ok(var.load())
             }
         };
@@ -400,6 +408,7 @@ impl Recorder for Session {
             Mode::Record => self.record_set(var, value, at),
             Mode::Eager => {
                 self.storm.event(2, var.ty());
+                self.last.events += 1;
                 var.store(value).map_err(|e| e.at(Loc::resolve(at)))
             }
         }
@@ -418,14 +427,22 @@ impl Recorder for Session {
         match self.mode {
             Mode::Shadow => self.shadow_backward(loss, at),
             Mode::Record => self.record_backward(loss, at),
-            Mode::Eager => tape::eager_backward(loss, self.since),
+            Mode::Eager => {
+                let (gradients, ops) = tape::eager_backward(loss, self.since)?;
+                self.last.ops += ops;
+                self.last.events += 1 + ops;
+                Ok(gradients)
+            }
         }
     }
 
     fn grad(&mut self, request: &Request<'_>, at: At) -> Result<Vec<Option<Tensor>>> {
         request.output.check_owner(self.stamp)?;
         if self.mode == Mode::Eager {
-            return tape::eager_grad(request, self.since);
+            let (gradients, ops) = tape::eager_grad(request, self.since)?;
+            self.last.ops += ops;
+            self.last.events += 1 + ops;
+            return Ok(gradients);
         }
         // The upstream gradient becomes a value of the step, like any operand.
         let seed = match request.upstream {

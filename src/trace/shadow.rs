@@ -34,7 +34,7 @@ fn collect(op: &Op, event: &Event, params: &mut Vec<u64>) {
 fn scalar_fits(op: &Op, event: &Event) -> bool {
     match (op, &event.op) {
         (Op::Elementwise(given), Op::Elementwise(known)) => match (given.scalar, known.scalar) {
-            (Some((_, g)), Some((_, k))) => !g.dtype.is_float() || k.dtype.is_float(),
+            (Some((_, g)), Some((_, k))) => k.dtype.is_float() || g.fits(k.dtype),
             _ => true,
         },
         _ => true,
@@ -444,8 +444,9 @@ impl Session {
         let reason = || format!("recorded: {expected}; now: {}", got());
         tracing::debug!(target: "stepgraph::trace", at = %loc, "{}", reason());
         self.stats.divergences.add(loc, reason);
-        self.stats.recorded += 1;
         self.catch_up()?;
+        // Without memory to catch up, the call stays on its path.
+        self.stats.recorded += 1;
         self.branch();
         self.mode = Mode::Record;
         self.ids = self.ptrs.iter().enumerate().map(|(v, &p)| (p, v as u32)).collect();

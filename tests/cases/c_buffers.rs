@@ -149,13 +149,15 @@ pub fn parameter_replaced_between_calls(device: &Device) {
 }
 
 pub fn canary_aliases_graph_pool(device: &Device) {
-    // Intermediates of 64 KiB and 1 MiB.
+    // Intermediates of 64 KiB, 1 MiB and 4 MiB.
     let inputs: Vec<Tensor> = (0..3).map(|s| filled(&[128, 128], s, device)).collect();
     let work = |x: &Tensor| -> Result<Tensor> {
         let a = x.matmul(x)?.tanh()?;
         let wide = a.reshape([1, 16384])?.expand([16, 16384])?.mul(0.5)?.sin()?;
         let b = wide.sum(0)?.reshape([128, 128])?;
-        (&b.matmul(&a)? + &a)?.sum(0)
+        let widest = wide.sum(0)?.reshape([1, 16384])?.expand([64, 16384])?.cos()?;
+        let c = widest.sum(0)?.reshape([128, 128])?;
+        ((&b.matmul(&a)? + &a)? + &c)?.sum(0)
     };
     let other = |x: &Tensor| -> Result<Tensor> { x.t()?.matmul(x)?.tanh()?.sum(1) };
     let eager = |f: &dyn Fn(&Tensor) -> Result<Tensor>| -> Vec<_> {
@@ -172,16 +174,24 @@ pub fn canary_aliases_graph_pool(device: &Device) {
         }
     };
     (0..3).for_each(|k| check(k, false));
-    let sizes = [16 << 10, 256 << 10, 16 << 10];
+    let sizes = [16 << 10, 256 << 10, 1 << 20];
     let mut canaries: Vec<Tensor> =
-        (0..30).map(|i| Tensor::full([sizes[i % 3]], 1234.5, device).expect("a canary")).collect();
+        (0..60).map(|i| Tensor::full([sizes[i % 3]], 1234.5, device).expect("a canary")).collect();
     let alive = |list: &[Tensor]| list.iter().all(|c| values(c).iter().all(|v| *v == 1234.5));
     (3..8).for_each(|k| check(k, false));
     assert!(alive(&canaries));
-    canaries.truncate(15);
+    canaries.truncate(30);
     (0..10).for_each(|k| check(k, true));
     assert!(alive(&canaries));
+    // The free blocks go back to the system: what the steps and the canaries hold stays.
+    assert!(device.memory().cached > 0);
+    let live = device.memory().live;
+    device.trim();
+    assert_eq!((device.memory().cached, device.memory().live), (0, live));
+    (0..3).for_each(|k| check(k, true));
+    assert!(alive(&canaries));
     canaries.clear();
+    device.trim();
     check(0, true);
 }
 

@@ -294,21 +294,61 @@ pub fn promotion_and_zero_dim(device: &Device) {
         let g = (&v.get() * &three).and_then(|y| y.sum(())?.backward()).expect("gradients").get(v).expect("a gradient");
         assert_eq!((g.dims().to_vec(), values(&g)), (shape, vec![7.0]));
     }
-    // No promotion: mixed dtypes and fractions of integers are refused, the same eagerly and traced.
-    let ints = Tensor::from_vec(vec![1i64, 2], [2], device).expect("integers");
-    let bools = ints.gt(1i64).expect("bools");
-    let floats = vector(&[1.0, 2.0], device);
+    // The documented table, the same eagerly and traced: dtype and values.
+    let of = |v: &[f32], dtype| vector(v, device).to_dtype(dtype).expect("a cast");
+    let (half, brain) = (of(&[1.5, 2.0], DType::F16), of(&[1.0, 3.0], DType::BF16));
+    let (ints, wide) = (of(&[7.0, -7.0], DType::I32), of(&[2.0, 4.0], DType::I64));
+    let (bytes, double) = (of(&[1.0, 2.0], DType::U8), of(&[1.0, 2.0], DType::F64));
+    let bools = ints.gt(0i64).expect("bools");
+    let single = |v: f64, dtype| Tensor::full_as((), v, dtype, device).expect("a 0-d tensor");
+    let (zero32, zero64, zero16) = (single(0.1, DType::F32), single(0.1, DType::F64), single(0.5, DType::F16));
+    let f = || {
+        Ok(vec![
+            (half.add(&zero32)?, DType::F16, vec![1.599_609_4, 2.099_609_4]),
+            (half.mul(2.5)?, DType::F16, vec![3.75, 5.0]),
+            (ints.mul(2.5)?, DType::F32, vec![17.5, -17.5]),
+            (bools.add(&bools)?, DType::Bool, vec![1.0, 0.0]),
+            (bools.add(1i64)?, DType::I64, vec![2.0, 1.0]),
+            (ints.div(of(&[2.0, 2.0], DType::I32))?, DType::I32, vec![3.0, -3.0]),
+            (brain.add(&half)?, DType::F32, vec![2.5, 5.0]),
+            (ints.add(&wide)?, DType::I64, vec![9.0, -3.0]),
+            (bytes.add(&ints)?, DType::I32, vec![8.0, -5.0]),
+            (ints.add(&zero64)?, DType::F64, vec![7.1, -6.9]),
+            (double.mul(0.1)?, DType::F64, vec![0.1, 0.2]),
+            ((0.1 - &double)?, DType::F64, vec![-0.9, -1.9]),
+            (zero16.add(&zero32)?, DType::F32, vec![0.6]),
+            (zero16.add(single(2.0, DType::I64))?, DType::F16, vec![2.5]),
+            (ints.sum(())?, DType::I64, vec![0.0]),
+            (bools.sum(())?, DType::I64, vec![1.0]),
+            (bools.select(&half, &ints)?, DType::F16, vec![1.5, -7.0]),
+            (bools.select(1i64, 0.5)?, DType::F32, vec![1.0, 0.5]),
+            (Tensor::concat(&[&brain, &wide], 0)?, DType::BF16, vec![1.0, 3.0, 2.0, 4.0]),
+            (ints.lt(&half)?, DType::Bool, vec![0.0, 1.0]),
+        ])
+    };
+    let check = |out: Vec<(Tensor, DType, Vec<f64>)>| {
+        for (i, (t, dtype, want)) in out.into_iter().enumerate() {
+            let got = t.to_host().expect("values").data.to_f64();
+            assert_eq!(t.dtype(), dtype, "{i}");
+            let near = got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= 1e-7 * w.abs());
+            assert!(near && got.len() == want.len(), "{i}: {got:?}, expected {want:?}");
+        }
+    };
+    check(f().expect("eager"));
     let mut step = jit::Step::new();
-    for _ in 0..5 {
-        for wrong in [ints.mul(2.5), bools.add(&bools), ints.mean(()), floats.add(&ints)] {
+    for _ in 0..4 {
+        check(step.run(f).expect("a call"));
+    }
+    // What has no common meaning is refused, the same eagerly and traced.
+    for _ in 0..3 {
+        for wrong in [ints.mean(()), ints.matmul(&ints), bytes.add(300i64), bools.sub(&bools), ints.exp()] {
             assert!(wrong.is_err());
         }
         step.run(|| {
-            assert!(ints.mul(2.5).is_err() && bools.add(&bools).is_err() && ints.mean(()).is_err());
+            assert!(ints.mean(()).is_err() && bytes.sub(-1i64).is_err());
             Ok(())
         })
         .expect("a call");
-        assert_eq!(ints.div(&ints).expect("a quotient").dtype(), DType::I64);
     }
 }
 

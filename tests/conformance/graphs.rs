@@ -1,7 +1,6 @@
 //! Each sample as graphs in several forms, so that an op meets operands that are views and values
 //! computed in the same kernel, and consumers that read it at other indices.
 
-use stepgraph::base::host::HostData;
 use stepgraph::base::scalar::Origin;
 use stepgraph::base::{DType, HostValue, Layout, Loc, Scalar, Shape, Type};
 use stepgraph::interp::{self, Precision};
@@ -42,21 +41,11 @@ fn difference(got: &HostValue, want: &HostValue) -> Option<String> {
     if got.shape != want.shape {
         return Some(format!("shape {}, expected {}", got.shape, want.shape));
     }
-    let at = match (&got.data, &want.data) {
-        (HostData::F32(g), HostData::F32(w)) => {
-            g.iter().zip(w).position(|(g, w)| g.to_bits() != w.to_bits() && !(g.is_nan() && w.is_nan()))
-        }
-        (g, w) if g == w => None,
-        (HostData::I64(g), HostData::I64(w)) => g.iter().zip(w).position(|(g, w)| g != w),
-        (HostData::Bool(g), HostData::Bool(w)) => g.iter().zip(w).position(|(g, w)| g != w),
-        _ => return Some("another dtype".into()),
-    }?;
-    let show = |v: &HostValue| match &v.data {
-        HostData::F32(v) => format!("{:?}", v[at]),
-        HostData::I64(v) => format!("{:?}", v[at]),
-        HostData::Bool(v) => format!("{:?}", v[at]),
-        HostData::F64(v) => format!("{:?}", v[at]),
-    };
+    if got.data.dtype() != want.data.dtype() {
+        return Some(format!("dtype {}, expected {}", got.data.dtype(), want.data.dtype()));
+    }
+    let at = got.data.difference(&want.data)?;
+    let show = |v: &HostValue| v.data.to_text()[at].clone();
     Some(format!("element {at} is {}, expected {}", show(got), show(want)))
 }
 
@@ -181,10 +170,7 @@ impl Making {
                     let once = m.op(elementwise(name), &[x]);
                     m.op(elementwise(name), &[once])
                 };
-                match ty.dtype {
-                    DType::Bool => twice(self, "not"),
-                    _ => twice(self, "neg"),
-                }
+                twice(self, if ty.dtype == DType::Bool { "not" } else { "neg" })
             }
             Form::Joined if rank >= 1 => {
                 let mut parts = [dims.clone(), dims.clone()];
@@ -251,7 +237,7 @@ fn case(sample: &Sample, form: Form, after: After, seed: u64) -> Case {
 fn with_params(case: &mut Case, op: Op) -> Op {
     let mut scalars = op.rules().scalars();
     // Starts stay constants in half the cases, by their value: both lowerings are used.
-    for s in scalars.iter_mut().filter(|s| s.bits % 2 == 1 || s.dtype == DType::F32) {
+    for s in scalars.iter_mut().filter(|s| s.bits % 2 == 1 || s.dtype.is_float()) {
         let k = case.graph.param(s.dtype);
         case.params.push(s.bits);
         *s = Scalar { bits: 0, dtype: s.dtype, origin: Origin::Param(k) };

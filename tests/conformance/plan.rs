@@ -2,8 +2,9 @@
 //! calls by their definition.
 
 use stepgraph::base::host::HostData;
-use stepgraph::base::{HostValue, Layout, Result};
+use stepgraph::base::{DType, HostValue, Layout, Result};
 use stepgraph::ir::Graph;
+use stepgraph::kernel::Ty;
 use stepgraph::kernel::eval::{self, Memory};
 use stepgraph::kernel::library::{Library, MATMUL_SLICE, Matmul, ScatterAdd};
 use stepgraph::pass::{Options, compile};
@@ -103,23 +104,55 @@ pub fn run(
     Ok(outputs.collect())
 }
 
-fn f32s(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks(4).map(|c| f32::from_ne_bytes(c.try_into().unwrap())).collect()
+/// The elements as kernel lanes.
+fn lanes(dtype: DType, bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(dtype.size()).map(|c| dtype.read(c)).collect()
 }
 
-pub fn library(call: &Library, operands: &[Vec<u8>], out: &mut Vec<u8>) {
-    let mut result = f32s(out);
+/// A library call by its definition: 16-bit floats are computed in f32, integers in i64, and rounded or wrapped once.
+pub fn library(call: &Library, operands: &[Vec<u8>], out: &mut [u8]) {
+    let dtype = match call {
+        Library::Matmul(m) => m.dtype,
+        Library::ScatterAdd(s) => s.dtype,
+    };
+    let mut result = lanes(dtype, out);
     match call {
-        Library::Matmul(m) => matmul(m, &f32s(&operands[0]), &f32s(&operands[1]), &mut result),
+        Library::Matmul(m) => {
+            let [a, b] = [0, 1].map(|i| lanes(dtype, &operands[i]));
+            if dtype == DType::F64 {
+                let fma = |x: u64, y, sum| f64::from_bits(x).mul_add(f64::from_bits(y), f64::from_bits(sum)).to_bits();
+                let add = |x: u64, y| (f64::from_bits(x) + f64::from_bits(y)).to_bits();
+                matmul(m, &a, &b, &mut result, fma, add);
+            } else {
+                let f = |x: u64| f32::from_bits(x as u32);
+                let fma = |x, y, sum| f(x).mul_add(f(y), f(sum)).to_bits() as u64;
+                matmul(m, &a, &b, &mut result, fma, |x, y| (f(x) + f(y)).to_bits() as u64);
+            }
+        }
         Library::ScatterAdd(s) => {
-            let index: Vec<i64> = operands[0].chunks(8).map(|c| i64::from_ne_bytes(c.try_into().unwrap())).collect();
-            scatter_add(s, &index, &f32s(&operands[1]), &mut result);
+            let (index, src) = (lanes(DType::I64, &operands[0]), lanes(dtype, &operands[1]));
+            let f = |x: u64| f32::from_bits(x as u32);
+            let add = |x: u64, y: u64| match Ty::of(dtype) {
+                Ty::F64 => (f64::from_bits(x) + f64::from_bits(y)).to_bits(),
+                Ty::F32 => (f(x) + f(y)).to_bits() as u64,
+                _ => x.wrapping_add(y),
+            };
+            scatter_add(s, &index, &src, &mut result, add);
         }
     }
-    *out = result.iter().flat_map(|v| v.to_ne_bytes()).collect();
+    for (c, v) in out.chunks_exact_mut(dtype.size()).zip(result) {
+        dtype.write(v, c);
+    }
 }
 
-fn matmul(m: &Matmul, a: &[f32], b: &[f32], c: &mut [f32]) {
+fn matmul(
+    m: &Matmul,
+    a: &[u64],
+    b: &[u64],
+    c: &mut [u64],
+    fma: impl Fn(u64, u64, u64) -> u64,
+    add: impl Fn(u64, u64) -> u64,
+) {
     let items: usize = m.batch.iter().product();
     for item in 0..items {
         let mut rest = item;
@@ -132,28 +165,29 @@ fn matmul(m: &Matmul, a: &[f32], b: &[f32], c: &mut [f32]) {
             start[2] += i * m.c.batch[axis];
         }
         for (i, j) in (0..m.m as i64).flat_map(|i| (0..m.n as i64).map(move |j| (i, j))) {
-            let product = |l: i64, sum: f32| {
+            let product = |l: i64, sum: u64| {
                 let x = a[(start[0] + i * m.a.row + l * m.a.col) as usize];
-                x.mul_add(b[(start[1] + l * m.b.row + j * m.b.col) as usize], sum)
+                fma(x, b[(start[1] + l * m.b.row + j * m.b.col) as usize], sum)
             };
             let slices = (0..m.k)
                 .step_by(MATMUL_SLICE)
-                .map(|s| (s..(s + MATMUL_SLICE).min(m.k)).fold(0.0, |sum, l| product(l as i64, sum)));
-            c[(start[2] + i * m.c.row + j * m.c.col) as usize] = slices.reduce(|x, y| x + y).unwrap_or(0.0);
+                .map(|s| (s..(s + MATMUL_SLICE).min(m.k)).fold(0, |sum, l| product(l as i64, sum)));
+            c[(start[2] + i * m.c.row + j * m.c.col) as usize] = slices.reduce(&add).unwrap_or(0);
         }
     }
 }
 
-fn scatter_add(s: &ScatterAdd, index: &[i64], src: &[f32], out: &mut [f32]) {
-    out.fill(0.0);
+fn scatter_add(s: &ScatterAdd, index: &[u64], src: &[u64], out: &mut [u64], add: impl Fn(u64, u64) -> u64) {
+    out.fill(0);
     let at = |strides: [i64; 3], o: usize, j: usize, i: usize| {
         (o as i64 * strides[0] + j as i64 * strides[1] + i as i64 * strides[2]) as usize
     };
     for o in 0..s.outer {
         for j in 0..s.count {
             for i in 0..s.inner {
-                let row = index[at(s.index, o, j, i)].clamp(0, s.len as i64 - 1) as usize;
-                out[(o * s.len + row) * s.inner + i] += src[at(s.src, o, j, i)];
+                let row = (index[at(s.index, o, j, i)] as i64).clamp(0, s.len as i64 - 1) as usize;
+                let sum = &mut out[(o * s.len + row) * s.inner + i];
+                *sum = add(*sum, src[at(s.src, o, j, i)]);
             }
         }
     }

@@ -249,17 +249,29 @@ pub fn integer_scalars_stay_exact(device: &Device) {
 }
 
 /// A host float where an integer was before is an error, not a silent cast; the integer works again afterwards.
-pub fn a_float_for_an_integer_tensor_is_refused_at_each_call(device: &Device) {
+pub fn a_number_that_a_tensor_cannot_hold_is_refused_at_each_call(device: &Device) {
+    let x = Tensor::from_vec(vec![1u8, 2], [2], device).expect("bytes");
+    let mut step = jit::Step::new();
+    for k in 0..6 {
+        let result = step.run(|| if k == 3 { x.add(256i64) } else { x.add(100 + k) });
+        if k == 3 {
+            let text = result.expect_err("256 for a u8 tensor").to_string();
+            assert!(text.contains("u8") && text.contains(file!()), "{text}");
+        } else {
+            let k = k as u8;
+            assert_eq!(result.expect("a call").to_vec::<u8>().expect("values"), [101 + k, 102 + k]);
+        }
+    }
+}
+
+pub fn a_float_for_an_integer_tensor_takes_effect_at_its_call(device: &Device) {
     let x = Tensor::from_vec(vec![1i64, 2], [2], device).expect("integers");
     let mut step = jit::Step::new();
     for k in 0..6 {
-        let result = step.run(|| if k == 3 { x.add(0.5) } else { x.add(1i64) });
-        if k == 3 {
-            let text = result.expect_err("a float for an i64 tensor").to_string();
-            assert!(text.contains("i64") && text.contains(file!()), "{text}");
-        } else {
-            assert_eq!(result.expect("a call").to_vec::<i64>().expect("values"), [2, 3]);
-        }
+        let y = step.run(|| if k == 3 { x.add(0.5) } else { x.add(1i64) }).expect("a call");
+        let want = if k == 3 { [1.5, 2.5] } else { [2.0, 3.0] };
+        assert_eq!(y.to_host().expect("values").data.to_f64(), want);
+        assert_eq!(y.dtype(), if k == 3 { DType::F32 } else { DType::I64 });
     }
 }
 
@@ -276,5 +288,6 @@ scenarios!(
     full_of_a_host_value,
     slice_start_is_a_parameter,
     integer_scalars_stay_exact,
-    a_float_for_an_integer_tensor_is_refused_at_each_call,
+    a_number_that_a_tensor_cannot_hold_is_refused_at_each_call,
+    a_float_for_an_integer_tensor_takes_effect_at_its_call,
 );

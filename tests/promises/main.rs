@@ -6,6 +6,7 @@ mod harness;
 
 mod aliasing;
 mod autograd;
+mod bounds;
 mod failures;
 mod freezing;
 mod gradients;

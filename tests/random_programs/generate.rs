@@ -1,6 +1,6 @@
 //! The generator: statements are drawn, tried in plain eager code, and mostly kept when they work.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use stepgraph::base::host::HostData;
 use stepgraph::{Device, Gradients, Tensor};
@@ -40,6 +40,7 @@ struct Traits {
     schedules: bool,
     fresh: bool,
     varied: bool,
+    wild: bool,
 }
 
 /// Program number `seed`.
@@ -62,11 +63,14 @@ pub fn program(seed: u64, device: &Device, other: &Device) -> Program {
         schedules: r.percent(70),
         fresh: r.percent(50),
         varied: r.percent(65),
+        wild: r.percent(10),
     };
+    // What a host read inside the step has told is not told again at its end.
+    let t = Traits { reads: t.reads && !t.wild, ..t };
     let calls = 5 + r.below(5);
     let steps = match r.below(10) {
         0 => (0..calls).map(|_| 1 + r.below(2) as u8).collect(),
-        1 if !(t.backward && t.nested) => (0..calls).map(|_| r.below(3) as u8).collect(),
+        1 if !(t.backward && t.nested || t.wild) => (0..calls).map(|_| r.below(3) as u8).collect(),
         _ => vec![1; calls],
     };
     let mut p = Program {
@@ -79,6 +83,9 @@ pub fn program(seed: u64, device: &Device, other: &Device) -> Program {
             in_place: r.percent(90),
             plan_cache: if r.percent(15) { 1 + r.below(4) } else { 64 },
             device: r.below(8),
+            wild: if t.wild { mask(r) } else { 0 },
+            threads: if r.percent(15) { mask(r) } else { 0 },
+            starved: if r.percent(5) { 0b11 << r.below(8) } else { 0 },
         },
         before: vec![],
         body: vec![],
@@ -158,7 +165,7 @@ fn attempt(
     t: &Traits,
     w: &mut World,
     regs: &mut Vec<Option<Tensor>>,
-    grads: &mut Option<Rc<Gradients>>,
+    grads: &mut Option<Arc<Gradients>>,
     draw: fn(&mut Draws, &Traits, &[Option<Tensor>], bool) -> Stmt,
 ) -> Option<Stmt> {
     for _ in 0..6 {
@@ -316,7 +323,8 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
             _ => Stmt::Sgd { lr: host(r, t) },
         };
     }
-    match r.below(100) {
+    let choice = if t.wild && r.percent(15) { r.of(&[75, 76, 82]) } else { r.below(100) };
+    match choice {
         0..5 => input(r, t, d),
         5..7 if t.fresh => Stmt::Fresh {
             d,

@@ -24,6 +24,12 @@ pub struct Options {
     pub plan_cache: usize,
     /// Position in the list of devices.
     pub device: usize,
+    /// Bit mask of the calls in which indices are out of range; 0: no index ever is.
+    pub wild: u32,
+    /// Bit mask of the calls that another thread makes.
+    pub threads: u32,
+    /// Bit mask of the calls that are first tried with hardly any memory left.
+    pub starved: u32,
 }
 
 /// A statement, and when it runs.

@@ -13,7 +13,8 @@ use crate::program::Unary::*;
 use crate::program::When::*;
 use crate::program::{Line, Options, Program, Stmt};
 
-const OPTIONS: Options = Options { fuse: true, in_place: true, plan_cache: 64, device: 0 };
+const OPTIONS: Options =
+    Options { fuse: true, in_place: true, plan_cache: 64, device: 0, wild: 0, threads: 0, starved: 0 };
 
 #[track_caller]
 fn holds(p: Program) {
@@ -203,5 +204,37 @@ fn numbers_that_integers_refuse() {
             WithHost { d: 1, op: Lt, a: 0, host: Schedule(0.75), left: false },
             Return { a: 1 },
         ]),
+    });
+}
+
+/// A scatter_add whose sum could not be formed had computed, and flagged, its indices already.
+#[test]
+fn what_fails_finds_no_index_out_of_range() {
+    holds(Program {
+        m: (2, 3),
+        alt: 0b101,
+        n: 3,
+        steps: vec![1; 4],
+        options: Options { wild: 0b1111, ..OPTIONS },
+        before: vec![],
+        body: always(vec![
+            Draw { d: 5, rng: 1, dims: vec![N, M] },
+            Draw { d: 7, rng: 0, dims: vec![M, N] },
+            ScatterAdd { d: 0, a: 5, b: 7, c: 7, axis: 1 },
+        ]),
+    });
+}
+
+/// A call that left its path, and found no memory to catch up with, was counted as recorded and as replayed.
+#[test]
+fn a_divergence_without_memory_is_no_recording() {
+    holds(Program {
+        m: (3, 3),
+        alt: 0,
+        n: 2,
+        steps: vec![1; 4],
+        options: Options { starved: 0b1111, ..OPTIONS },
+        before: vec![],
+        body: always(vec![Input { d: 1, k: vec![2] }, Backward { a: 1 }]),
     });
 }

@@ -1,11 +1,14 @@
 //! The evaluator: runs a program against the public interface, eagerly or traced, and writes down what a user sees.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use stepgraph::base::host::HostData;
 use stepgraph::base::{HostValue, Shape};
 use stepgraph::{DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit, optim};
+
+#[path = "hardship.rs"]
+mod hardship;
 
 use crate::program::{Binary, Dim, Host, Line, Options, Program, Reduction, Stmt, Type, Unary, When};
 
@@ -41,7 +44,7 @@ pub struct World {
     rngs: [Rng; 2],
     kept: Vec<Option<Tensor>>,
     pushed: Vec<Tensor>,
-    grads: Vec<Option<Rc<Gradients>>>,
+    grads: Vec<Option<Arc<Gradients>>>,
     adam: Option<optim::Adam>,
     sgd: Option<optim::Sgd>,
     call: usize,
@@ -54,13 +57,23 @@ pub struct World {
     outside: Vec<Tensor>,
     panics: u64,
     /// What the last body began with, of an eager world: who holds what must not change a traced one.
-    entry: Rc<Snapshot>,
+    entry: Arc<Snapshot>,
+    /// Indices are out of range in this call.
+    wild: bool,
+    /// Memory is short: what fails for want of it ends the closure.
+    starving: bool,
+    /// Results of this call that come of indices, in wild programs.
+    indexed: Vec<Tensor>,
+    /// Calls that an index out of range ended, and attempts that memory ended.
+    pub hardships: [u64; 2],
+    /// Of `rngs`.
+    seeds: [u64; 2],
 }
 
 /// What one call has.
 struct Call {
     regs: Vec<Option<Tensor>>,
-    grads: Option<Rc<Gradients>>,
+    grads: Option<Arc<Gradients>>,
     read: f32,
     returned: Vec<Tensor>,
 }
@@ -137,7 +150,12 @@ impl World {
             log: Vec::new(),
             outside: Vec::new(),
             panics: 0,
-            entry: Rc::default(),
+            entry: Arc::default(),
+            wild: false,
+            starving: false,
+            indexed: Vec::new(),
+            hardships: [0; 2],
+            seeds: [1, 2],
         };
         for (alt, m) in [(false, p.m.0), (true, p.m.1)] {
             w.m = m;
@@ -210,8 +228,18 @@ impl World {
         out
     }
 
-    /// Call number `k`: what comes before it, then the body.
+    /// Call number `k`: what comes before it, then the body. On another thread, when the program says so: steps,
+    /// values and optimizers may move.
     pub fn call(&mut self, p: &Program, k: usize) {
+        if !self.traced || p.options.threads >> k & 1 == 0 {
+            return self.call_here(p, k);
+        }
+        if let Err(payload) = std::thread::scope(|s| s.spawn(|| self.call_here(p, k)).join()) {
+            std::panic::resume_unwind(payload);
+        }
+    }
+
+    fn call_here(&mut self, p: &Program, k: usize) {
         self.enter(p, k);
         self.outside.clear();
         self.pushed.drain(..self.pushed.len().saturating_sub(PUSHED));
@@ -223,11 +251,37 @@ impl World {
         if !self.traced {
             self.entry = self.snapshot();
         }
-        self.body(p, p.steps[k]);
+        if p.options.starved >> k & 1 == 0 || !self.starve(p, k) {
+            self.body(p, p.steps[k]);
+        }
     }
 
     /// Without what comes before.
     fn body(&mut self, p: &Program, step: u8) {
+        let before = self.before_flags(step);
+        let result = self.run_body(p, step);
+        match self.after_flags(before, result) {
+            Ok(Ok(values)) => {
+                for t in values {
+                    self.push(t);
+                }
+            }
+            Ok(Err(e)) => self.see("result", Seen::Error(kind(&e))),
+            Err(payload) if payload.is::<Deliberate>() => {
+                self.panics += self.traced as u64;
+                self.see("panic", Seen::Nothing);
+            }
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    }
+
+    fn run_body(&mut self, p: &Program, step: u8) -> Ended {
+        self.run_body_until(p, step, &mut false)
+    }
+
+    /// `finished`: the closure came to its end.
+    fn run_body_until(&mut self, p: &Program, step: u8, finished: &mut bool) -> Ended {
+        self.indexed.clear();
         let mut open = match step {
             0 => None,
             s => Some(std::mem::take(&mut self.steps[s as usize - 1])),
@@ -237,6 +291,7 @@ impl World {
             let mut run = || {
                 let mut call = Call::new();
                 let done = self.lines(&p.body, &mut call);
+                *finished = done.is_ok();
                 done.map(|()| call.returned)
             };
             match &mut open {
@@ -247,25 +302,14 @@ impl World {
         if let Some(open) = open {
             self.steps[step as usize - 1] = open;
         }
-        match result {
-            Ok(Ok(values)) => {
-                for t in values {
-                    self.push(t);
-                }
-            }
-            Ok(Err(e)) => self.see("result", Seen::Error(kind(&e))),
-            Err(payload) if payload.is::<Deliberate>() => {
-                self.panics += traced as u64;
-                self.see("panic", Seen::Nothing);
-            }
-            Err(payload) => std::panic::resume_unwind(payload),
-        }
+        result
     }
 
     fn enter(&mut self, p: &Program, k: usize) {
         self.call = k;
         self.alt = p.alt >> k & 1 == 1;
         self.m = if self.alt { p.m.1 } else { p.m.0 };
+        self.wild = p.options.wild >> k & 1 == 1;
     }
 
     /// Everything that lasts: variables, positions of the streams, values kept, gradients kept.
@@ -377,6 +421,9 @@ impl World {
                 }
                 _ => {
                     if let Err(e) = self.stmt(stmt, call) {
+                        if self.starving && matches!(e.kind(), ErrorKind::OutOfMemory { .. }) {
+                            return Err(e);
+                        }
                         self.see(&format!("{stmt:?}"), Seen::Error(kind(&e)));
                     }
                 }
@@ -390,7 +437,7 @@ impl World {
         &mut self,
         stmt: &Stmt,
         regs: &mut Vec<Option<Tensor>>,
-        grads: &mut Option<Rc<Gradients>>,
+        grads: &mut Option<Arc<Gradients>>,
     ) -> Result<()> {
         let mut call = Call { regs: std::mem::take(regs), grads: grads.take(), ..Call::new() };
         let result = self.stmt(stmt, &mut call);
@@ -490,13 +537,13 @@ impl World {
             Stmt::Gather { d, a, b, axis: x } => {
                 let (a, b) = (reg(*a)?, reg(*b)?);
                 let x = axis(&a, *x);
-                let index = in_range(&b, a.dims().get(x as usize).copied().unwrap_or(0))?;
+                let index = self.index(&b, a.dims().get(x as usize).copied().unwrap_or(0))?;
                 (d, if index.rank() == 1 { a.index_select(x, &index)? } else { a.gather(x, &index)? })
             }
             Stmt::ScatterAdd { d, a, b, c, axis: x } => {
                 let (a, b, c) = (reg(*a)?, reg(*b)?, reg(*c)?);
                 let x = axis(&a, *x);
-                let index = in_range(&b, a.dims().get(x as usize).copied().unwrap_or(0))?;
+                let index = self.index(&b, a.dims().get(x as usize).copied().unwrap_or(0))?;
                 (d, a.scatter_add(x, &index, &c)?)
             }
             Stmt::Reduce { d, op, a, axes, keepdim } => {
@@ -526,7 +573,7 @@ impl World {
             Stmt::Mse { d, a, b } => (d, reg(*a)?.mse(&reg(*b)?)?),
             Stmt::CrossEntropy { d, a, b } => {
                 let (a, b) = (reg(*a)?, reg(*b)?);
-                let labels = in_range(&b, a.dims().last().copied().unwrap_or(0))?;
+                let labels = self.index(&b, a.dims().last().copied().unwrap_or(0))?;
                 (d, a.cross_entropy(&labels)?)
             }
             Stmt::Read { a } => {
@@ -565,7 +612,7 @@ impl World {
             Stmt::Backward { a } => {
                 let a = reg(*a)?;
                 let loss = if a.numel() == 1 { a } else { a.sin()?.mean(())? };
-                call.grads = Some(Rc::new(loss.backward()?));
+                call.grads = Some(Arc::new(loss.backward()?));
                 return Ok(());
             }
             Stmt::Grad { d, v } => {
@@ -604,6 +651,7 @@ impl World {
             }
             Stmt::Reseed { rng, seed } => {
                 self.rngs[*rng as usize].reseed(*seed as u64);
+                self.seeds[*rng as usize] = *seed as u64;
                 return Ok(());
             }
             Stmt::Away { d, a } => {
@@ -630,6 +678,12 @@ impl World {
             }
             Stmt::Nested { .. } | Stmt::Fail | Stmt::Panic => return Ok(()),
         };
+        if self.options.wild != 0
+            && matches!(stmt, Stmt::Gather { .. } | Stmt::ScatterAdd { .. } | Stmt::CrossEntropy { .. })
+        {
+            // What nobody uses is not computed, and finds no index out of range.
+            self.indexed.push(value.clone());
+        }
         call.regs[*d as usize] = Some(value);
         Ok(())
     }
@@ -637,8 +691,8 @@ impl World {
     // ---- freezing ----
 
     /// What a frozen step takes from the host at its call: values kept, gradients kept.
-    pub fn snapshot(&self) -> Rc<Snapshot> {
-        Rc::new(Snapshot { kept: self.kept.clone(), pushed: self.pushed.clone(), grads: self.grads.clone() })
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::new(Snapshot { kept: self.kept.clone(), pushed: self.pushed.clone(), grads: self.grads.clone() })
     }
 
     /// The last call again, as a frozen step does it; gives the values it kept.
@@ -659,11 +713,11 @@ impl World {
                 made.push(t);
             }
         };
-        for t in self.kept.iter().flatten().chain(&self.pushed).filter(|t| !before(t)) {
+        for t in self.kept.iter().flatten().chain(&self.pushed).chain(&self.indexed).filter(|t| !before(t)) {
             add(t.clone(), &self.outside);
         }
         for (g, old) in self.grads.iter().zip(grads) {
-            if let Some(g) = g.as_ref().filter(|g| !old.as_ref().is_some_and(|o| Rc::ptr_eq(o, g))) {
+            if let Some(g) = g.as_ref().filter(|g| !old.as_ref().is_some_and(|o| Arc::ptr_eq(o, g))) {
                 self.vars.iter().filter_map(|v| g.get(v)).filter(|t| !before(t)).for_each(|t| add(t, &self.outside));
             }
         }
@@ -684,16 +738,21 @@ impl World {
     }
 }
 
+/// How a body ended: with values, an error, or a panic.
+type Ended = std::thread::Result<Result<Vec<Tensor>>>;
+
 /// What lasts besides variables.
 #[derive(Default)]
 pub struct Snapshot {
     kept: Vec<Option<Tensor>>,
     pushed: Vec<Tensor>,
-    grads: Vec<Option<Rc<Gradients>>>,
+    grads: Vec<Option<Arc<Gradients>>>,
 }
 
 fn step(o: &Options) -> jit::Step {
-    jit::Step::with_options(jit::Options::new().fuse(o.fuse).in_place(o.in_place).plan_cache(o.plan_cache))
+    let options = jit::Options::new().fuse(o.fuse).in_place(o.in_place).plan_cache(o.plan_cache);
+    // Each launch is compared with the interpreter.
+    jit::Step::with_options(options.verify(true))
 }
 
 fn counts(s: &jit::Step) -> [u64; 6] {

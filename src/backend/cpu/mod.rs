@@ -177,4 +177,8 @@ impl Backend for CpuBackend {
         let stats = self.inner.memory.pool.stats();
         MemoryUse { live: stats.live_bytes, cached: stats.cached_bytes }
     }
+
+    fn trim(&self) {
+        CpuBackend::trim(self);
+    }
 }

@@ -1,13 +1,14 @@
-//! Arithmetic rows, of f32 and (wrapping) i64.
+//! Arithmetic rows, of floats and (wrapping) integers.
 
-use crate::op::elementwise::{DTypes, Row, compare, logic, per_dtype};
+use crate::kernel::{Instr, Ty};
+use crate::op::elementwise::{DTypes, Row, compare, logic};
 
 /// `a + b`.
 pub static ADD: Row = Row {
     name: "add",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: per_dtype!(F32 => add, I64 => ladd; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Add, x),
     reference: |x| x[0] + x[1],
     grad: Some(|g, _, _| Ok(Some(g.grad))),
     domain: (-4.0, 4.0),
@@ -18,7 +19,7 @@ pub static SUB: Row = Row {
     name: "sub",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: per_dtype!(F32 => sub, I64 => lsub; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Sub, x),
     reference: |x| x[0] - x[1],
     grad: Some(|g, _, i| Ok(Some(if i == 0 { g.grad } else { g.row(&NEG, &[g.grad.into()])? }))),
     domain: (-4.0, 4.0),
@@ -29,18 +30,18 @@ pub static MUL: Row = Row {
     name: "mul",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: per_dtype!(F32 => mul, I64 => lmul; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Mul, x),
     reference: |x| x[0] * x[1],
     grad: Some(|g, args, i| g.row(&MUL, &[g.grad.into(), args[1 - i]]).map(Some)),
     domain: (-4.0, 4.0),
 };
 
-/// `a / b`; i64 rounds towards zero, and a zero divisor gives 0.
+/// `a / b`; integers round towards zero, and a zero divisor gives 0.
 pub static DIV: Row = Row {
     name: "div",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: per_dtype!(F32 => div, I64 => ldiv; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Div, x),
     reference: |x| x[0] / x[1],
     grad: Some(|g, args, i| {
         if i == 0 {
@@ -58,23 +59,23 @@ pub static NEG: Row = Row {
     name: "neg",
     arity: 1,
     dtypes: DTypes::Number,
-    formula: per_dtype!(F32 => neg, I64 => lneg; a),
+    formula: |b, ty, x| b.on(ty, Instr::Neg, x),
     reference: |x| -x[0],
     grad: Some(|g, _, _| g.row(&NEG, &[g.grad.into()]).map(Some)),
     domain: (-4.0, 4.0),
 };
 
-/// `|a|`; the gradient at 0 is 0. i64::MIN stays itself.
+/// `|a|`; the gradient at 0 is 0. An integer dtype's least value stays itself.
 pub static ABS: Row = Row {
     name: "abs",
     arity: 1,
     dtypes: DTypes::Number,
-    formula: |b, dtype, x| match dtype {
-        crate::base::DType::I64 => {
+    formula: |b, ty, x| match ty {
+        Ty::I64 => {
             let minus = b.lneg(x[0]);
             b.lmax(x[0], minus)
         }
-        _ => b.abs(x[0]),
+        _ => b.on(ty, Instr::Abs, x),
     },
     reference: |x| x[0].abs(),
     grad: Some(|g, args, _| {
@@ -92,9 +93,9 @@ pub static RECIP: Row = Row {
     name: "recip",
     arity: 1,
     dtypes: DTypes::Float,
-    formula: |b, _, x| {
-        let one = b.f32(1.0);
-        b.div(one, x[0])
+    formula: |b, ty, x| {
+        let one = b.number(ty, 1.0);
+        b.on(ty, Instr::Div, &[one, x[0]])
     },
     reference: |x| 1.0 / x[0],
     grad: Some(|g, _, _| {
@@ -110,7 +111,7 @@ pub static MAXIMUM: Row = Row {
     name: "maximum",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: per_dtype!(F32 => max, I64 => lmax; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Max, x),
     reference: |x| if x[0].is_nan() || x[0] > x[1] { x[0] } else { x[1] },
     grad: Some(|g, args, i| to_winner(g, args[i], args[1 - i])),
     domain: (-4.0, 4.0),
@@ -121,7 +122,7 @@ pub static MINIMUM: Row = Row {
     name: "minimum",
     arity: 2,
     dtypes: DTypes::Number,
-    formula: per_dtype!(F32 => min, I64 => lmin; a, b),
+    formula: |b, ty, x| b.on(ty, Instr::Min, x),
     reference: |x| if x[0].is_nan() || x[0] < x[1] { x[0] } else { x[1] },
     grad: Some(|g, args, i| to_winner(g, args[1 - i], args[i])),
     domain: (-4.0, 4.0),
@@ -154,10 +155,10 @@ pub static RELU: Row = Row {
     name: "relu",
     arity: 1,
     dtypes: DTypes::Float,
-    formula: |b, _, x| {
-        let zero = b.f32(0.0);
-        let below = b.le(x[0], zero);
-        b.select(below, zero, x[0])
+    formula: |b, ty, x| {
+        let zero = b.number(ty, 0.0);
+        let below = b.on(ty, Instr::Le, &[x[0], zero]);
+        b.choose(below, zero, x[0])
     },
     reference: |x| if x[0] <= 0.0 { 0.0 } else { x[0] },
     grad: Some(|g, args, _| {

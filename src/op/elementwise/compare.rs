@@ -1,7 +1,6 @@
 //! Comparisons of two elements of one dtype; with NaN all are false but `ne`. `false < true`.
 
-use crate::base::DType;
-use crate::kernel::{Builder, Val};
+use crate::kernel::{Builder, Instr, Ty, Val};
 use crate::op::elementwise::{DTypes, Row};
 
 /// A row that compares: its name, its formula, and the same on doubles.
@@ -22,62 +21,60 @@ macro_rules! comparison {
 
 comparison!(
     /// `a == b`.
-    EQ "eq" |b, dtype, x| equal(b, dtype, x[0], x[1]), ==
+    EQ "eq" |b, ty, x| equal(b, ty, x[0], x[1]), ==
 );
 comparison!(
     /// `a != b`; true with NaN.
-    NE "ne" |b, dtype, x| match dtype {
-        DType::F32 => b.ne(x[0], x[1]),
+    NE "ne" |b, ty, x| match ty {
+        Ty::F32 | Ty::F64 => b.on(ty, Instr::Ne, x),
         _ => {
-            let same = equal(b, dtype, x[0], x[1]);
+            let same = equal(b, ty, x[0], x[1]);
             b.not(same)
         }
     }, !=
 );
 comparison!(
     /// `a < b`.
-    LT "lt" |b, dtype, x| less(b, dtype, x[0], x[1]), <
+    LT "lt" |b, ty, x| less(b, ty, x[0], x[1]), <
 );
 comparison!(
     /// `a <= b`.
-    LE "le" |b, dtype, x| less_equal(b, dtype, x[0], x[1]), <=
+    LE "le" |b, ty, x| less_equal(b, ty, x[0], x[1]), <=
 );
 comparison!(
     /// `a > b`.
-    GT "gt" |b, dtype, x| less(b, dtype, x[1], x[0]), >
+    GT "gt" |b, ty, x| less(b, ty, x[1], x[0]), >
 );
 comparison!(
     /// `a >= b`.
-    GE "ge" |b, dtype, x| less_equal(b, dtype, x[1], x[0]), >=
+    GE "ge" |b, ty, x| less_equal(b, ty, x[1], x[0]), >=
 );
 
-fn equal(b: &mut Builder, dtype: DType, x: Val, y: Val) -> Val {
-    match dtype {
-        DType::F32 => b.eq(x, y),
-        DType::I64 => b.leq(x, y),
-        DType::Bool => {
+fn equal(b: &mut Builder, ty: Ty, x: Val, y: Val) -> Val {
+    match ty {
+        Ty::F32 | Ty::F64 | Ty::I64 => b.on(ty, Instr::Eq, &[x, y]),
+        _ => {
             let differ = b.xor(x, y);
             b.not(differ)
         }
     }
 }
 
-fn less(b: &mut Builder, dtype: DType, x: Val, y: Val) -> Val {
-    match dtype {
-        DType::F32 => b.lt(x, y),
-        DType::I64 => b.llt(x, y),
-        DType::Bool => {
+fn less(b: &mut Builder, ty: Ty, x: Val, y: Val) -> Val {
+    match ty {
+        Ty::F32 | Ty::F64 | Ty::I64 => b.on(ty, Instr::Lt, &[x, y]),
+        _ => {
             let low = b.not(x);
             b.and(low, y)
         }
     }
 }
 
-fn less_equal(b: &mut Builder, dtype: DType, x: Val, y: Val) -> Val {
-    match dtype {
-        DType::F32 => b.le(x, y),
+fn less_equal(b: &mut Builder, ty: Ty, x: Val, y: Val) -> Val {
+    match ty {
+        Ty::F32 | Ty::F64 => b.on(ty, Instr::Le, &[x, y]),
         _ => {
-            let above = less(b, dtype, y, x);
+            let above = less(b, ty, y, x);
             b.not(above)
         }
     }

@@ -1,6 +1,6 @@
 //! Truth values, and choosing by them.
 
-use crate::base::DType;
+use crate::kernel::Instr;
 use crate::op::elementwise::{DTypes, Row};
 
 /// A row on truth values without a gradient.
@@ -41,11 +41,7 @@ pub static SELECT: Row = Row {
     name: "select",
     arity: 3,
     dtypes: DTypes::Select,
-    formula: |b, dtype, x| match dtype {
-        DType::F32 => b.select(x[0], x[1], x[2]),
-        DType::I64 => b.lselect(x[0], x[1], x[2]),
-        DType::Bool => b.bselect(x[0], x[1], x[2]),
-    },
+    formula: |b, ty, x| b.on(ty, Instr::Select, x),
     reference: |x| if x[0] != 0.0 { x[1] } else { x[2] },
     grad: Some(|g, args, i| {
         let zero = 0.0.into();

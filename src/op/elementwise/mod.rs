@@ -6,20 +6,9 @@ pub mod logic;
 pub mod math;
 mod rules;
 
-use crate::base::{DType, Result, Scalar};
-use crate::kernel::{self, Builder};
+use crate::base::{Result, Scalar};
+use crate::kernel::{self, Builder, Ty};
 use crate::op::emit::{Arg, Grad, Val};
-
-/// A formula that is one instruction per dtype, of one or two operands.
-macro_rules! per_dtype {
-    (F32 => $float:ident, I64 => $int:ident; a) => {
-        |b, dtype, x| if dtype == crate::base::DType::I64 { b.$int(x[0]) } else { b.$float(x[0]) }
-    };
-    (F32 => $float:ident, I64 => $int:ident; a, b) => {
-        |b, dtype, x| if dtype == crate::base::DType::I64 { b.$int(x[0], x[1]) } else { b.$float(x[0], x[1]) }
-    };
-}
-use per_dtype;
 
 /// One elementwise operation: all that is known of it.
 pub struct Row {
@@ -29,8 +18,10 @@ pub struct Row {
     pub arity: usize,
     /// Which dtypes it takes and gives.
     pub dtypes: DTypes,
-    /// One result element from the operands' elements; `dtype` is that of the data operands.
-    pub formula: fn(&mut Builder, DType, &[kernel::Val]) -> kernel::Val,
+    /// One result element from the operands' lanes, of type `ty` for the data operands: `F32` (of 16-bit floats too),
+    /// `F64`, `I64` (of all integers) or `Bool`. The result is rounded or wrapped to the dtype by
+    /// [`Builder::fit`], not here.
+    pub formula: fn(b: &mut Builder, ty: Ty, x: &[kernel::Val]) -> kernel::Val,
     /// The same on doubles: the independent reference. Truth values are 0 and 1.
     pub reference: fn(&[f64]) -> f64,
     /// Gradient of each operand before un-broadcasting; `None`: not differentiable.

@@ -2,8 +2,9 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::base::host::HostData;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
-use crate::kernel::{self, Inst, Ty};
+use crate::kernel::{self, Builder, Inst, Ty};
 use crate::op::elementwise::{DTypes, Elementwise};
 use crate::op::emit::{Arg, Grad, Val};
 use crate::op::{Class, IndexMap, Lowering, Op, Rules, cast, host};
@@ -30,6 +31,12 @@ impl Elementwise {
         (0..self.row.arity).map(|p| if self.is_data(p) { Ty::of(data) } else { Ty::Bool }).collect()
     }
 
+    /// One element of a result of dtype `result`, from lanes of data of dtype `data`.
+    fn element(&self, b: &mut Builder, data: DType, result: DType, x: &[kernel::Val]) -> kernel::Val {
+        let value = (self.row.formula)(b, Ty::of(data), x);
+        b.fit(result, value)
+    }
+
     fn check_scalar(&self) -> Result<()> {
         let Some((p, s)) = self.scalar else { return Ok(()) };
         if self.row.arity < 2 || p as usize >= self.row.arity || !self.is_data(p as usize) {
@@ -43,8 +50,8 @@ impl Elementwise {
 /// Why a dtype is refused, if it is.
 fn refused(dtypes: DTypes, data: DType) -> Option<&'static str> {
     match dtypes {
-        DTypes::Float if !data.is_float() => Some("f32"),
-        DTypes::Number if data == DType::Bool => Some("f32 or i64"),
+        DTypes::Float if !data.is_float() => Some("a float dtype (f16, bf16, f32, f64)"),
+        DTypes::Number if data == DType::Bool => Some("a number (not bool)"),
         DTypes::Logic if data != DType::Bool => Some("bool"),
         _ => None,
     }
@@ -115,7 +122,7 @@ impl Rules for Elementwise {
         let wide = |v: &HostValue| host::view(v, &Layout::contiguous(v.shape).expand(result.shape));
         let mut next = operands.iter().map(wide);
         let scalar = |p: usize| self.scalar.filter(|s| s.0 as usize == p).map(|s| s.1);
-        if host::is_double(operands) {
+        if host::is_real(operands) {
             let columns: Vec<Vec<f64>> = (0..self.row.arity)
                 .map(|p| match scalar(p) {
                     Some(s) => vec![s.cast(data).as_f64(); n],
@@ -126,22 +133,22 @@ impl Rules for Elementwise {
                 let x: SmallVec<[f64; 3]> = columns.iter().map(|c| c[i]).collect();
                 (self.row.reference)(&x)
             };
-            return Ok(HostValue::new(result.shape, host::from_doubles(result.dtype, (0..n).map(point).collect())));
+            return Ok(HostValue::new(result.shape, host::from_reals(result.dtype, (0..n).map(point).collect())));
         }
         let columns: Vec<Vec<u64>> = (0..self.row.arity)
             .map(|p| match scalar(p) {
                 Some(s) => vec![s.cast(data).bits],
-                None => next.next().map_or(vec![], |v| host::lanes(&v.data)),
+                None => next.next().map_or(vec![], |v| v.data.lanes()),
             })
             .collect();
-        let formula = host::formula(&self.lane_types(data), |b, x| (self.row.formula)(b, data, x));
+        let formula = host::formula(&self.lane_types(data), |b, x| self.element(b, data, result.dtype, x));
         let lanes = host::run_formula(&formula, &columns, n)?;
-        Ok(HostValue::new(result.shape, host::from_lanes(result.dtype, &lanes)))
+        Ok(HostValue::new(result.shape, HostData::from_lanes(result.dtype, &lanes)))
     }
 
     fn flops(&self, operands: &[Type], result: Type) -> u64 {
         let data = self.data_dtype(operands).unwrap_or(result.dtype);
-        let (body, _) = host::formula(&self.lane_types(data), |b, x| (self.row.formula)(b, data, x));
+        let (body, _) = host::formula(&self.lane_types(data), |b, x| (self.row.formula)(b, Ty::of(data), x));
         let ops = body.iter().filter(|i| matches!(i, Inst::Op { .. })).count();
         ops as u64 * result.shape.numel() as u64
     }
@@ -164,7 +171,7 @@ impl Rules for Elementwise {
                 }
             });
         }
-        Ok((self.row.formula)(cx.builder(), data, &args))
+        Ok(self.element(cx.builder(), data, result.dtype, &args))
     }
 
     fn scalars(&self) -> SmallVec<[Scalar; 2]> {

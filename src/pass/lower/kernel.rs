@@ -136,16 +136,7 @@ impl Cx<'_> {
         };
         let (at, before) = (self.builder.index(axis), self.builder.i64(-1));
         let always = self.builder.llt(before, at);
-        self.choose(always, value, value)
-    }
-
-    fn choose(&mut self, condition: kernel::Val, a: kernel::Val, b: kernel::Val) -> kernel::Val {
-        match self.builder.ty(a) {
-            Some(Ty::I64) => self.builder.lselect(condition, a, b),
-            Some(Ty::Bool) => self.builder.bselect(condition, a, b),
-            Some(Ty::U32) => self.builder.uselect(condition, a, b),
-            _ => self.builder.select(condition, a, b),
-        }
+        self.builder.choose(always, value, value)
     }
 
     /// `value` where all guards hold, else zero.
@@ -160,7 +151,7 @@ impl Cx<'_> {
         }
         let (Some(holds), Some(ty)) = (holds, self.builder.ty(value)) else { return value };
         let zero = self.builder.constant(ty, 0);
-        self.choose(holds, value, zero)
+        self.builder.choose(holds, value, zero)
     }
 
     /// A node's value at `map`, computed in this kernel.

@@ -4,7 +4,7 @@ pub mod kernel;
 
 use smallvec::SmallVec;
 
-use crate::base::{Error, Layout, Loc};
+use crate::base::{DType, Error, Layout, Loc};
 use crate::ir::{Graph, NodeId};
 use crate::op::Class;
 use crate::pass::fuse::Fusion;
@@ -59,16 +59,16 @@ fn library(
 ) -> Result<(crate::kernel::library::Library, Vec<NodeId>), Error> {
     let n = graph.node(node);
     let mut args = Vec::with_capacity(n.operands.len() + 1);
-    let mut layouts: SmallVec<[Layout; 3]> = SmallVec::new();
+    let mut places: SmallVec<[(DType, Layout); 3]> = SmallVec::new();
     for &o in &n.operands {
         let found = view(graph, &fusion.roles, o);
         let (base, layout) =
             found.ok_or_else(|| Error::bug("lower", "an operand of a library call is not in memory"))?;
         args.push(base);
-        layouts.push(layout);
+        places.push((graph.node(o).ty.dtype, layout));
     }
     args.push(node);
-    let call = op_of(graph, node).and_then(|op| op.rules().library(&layouts, &Layout::contiguous(n.ty.shape)));
+    let call = op_of(graph, node).and_then(|op| op.rules().library(&places, &Layout::contiguous(n.ty.shape)));
     Ok((call.ok_or_else(|| Error::bug("lower", "a library op without its call"))?, args))
 }
 

@@ -255,3 +255,18 @@ fn no_pass_knows_an_op_by_its_use() {
         }
     }
 }
+
+/// `-0 + 0` is 0; fast math takes it for the -0 that it began with.
+#[test]
+fn fast_math_drops_a_zero_that_is_added() {
+    let mut m = Make::new();
+    let x = m.x(&[4]);
+    let y = m.with("add", x, 0.0);
+    let z = m.row("sin", &[y]);
+    m.out(z);
+    let exact = compiled(&m.g);
+    let fast = compile(&m.g, &Options { fast_math: true, ..Options::default() }).unwrap();
+    let adds = |c: &Compiled| c.graph.to_string().matches("= add").count();
+    assert_eq!((adds(&exact), adds(&fast)), (1, 0));
+    assert!(fast.notes.iter().any(|n| n.to_string().contains("fast math")));
+}

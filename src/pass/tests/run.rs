@@ -1,6 +1,7 @@
 //! Runs plans on the reference evaluator of kernels, in any order that their edges allow, in memory
 //! full of rubbish; and graphs op by op, as the expectation.
 
+use crate::base::dtype::NumberKind;
 use crate::base::host::HostData;
 use crate::base::scalar::{Origin, Scalar};
 use crate::base::{HostValue, Layout};
@@ -42,11 +43,13 @@ pub fn inputs(g: &Graph, seed: u64) -> Vec<HostValue> {
     let value = |i: &crate::ir::Input| {
         let ty = g.node(i.node).ty;
         let n = ty.shape.numel();
-        let data = match ty.dtype {
-            crate::base::DType::F32 => HostData::F32((0..n).map(|_| r.float()).collect()),
-            crate::base::DType::I64 => HostData::I64((0..n).map(|_| r.below(9) as i64 - 2).collect()),
-            crate::base::DType::Bool => HostData::Bool((0..n).map(|_| r.below(2) == 1).collect()),
+        let lane = |r: &mut Random| match ty.dtype.kind() {
+            NumberKind::Float => Scalar::f32(r.float()),
+            NumberKind::Int => Scalar::i64(r.below(9) as i64 - 2),
+            NumberKind::Bool => Scalar::bool(r.below(2) == 1),
         };
+        let lanes: Vec<u64> = (0..n).map(|_| lane(&mut r).cast(ty.dtype).bits).collect();
+        let data = HostData::from_lanes(ty.dtype, &lanes);
         HostValue::new(ty.shape, data)
     };
     g.inputs().iter().map(value).collect()
@@ -255,12 +258,7 @@ fn scatter_add(s: &ScatterAdd, memory: &mut [Vec<u8>]) {
 
 /// Equal bits, any NaN equal to any other.
 pub fn same(a: &HostValue, b: &HostValue) -> bool {
-    match (&a.data, &b.data) {
-        (HostData::F32(x), HostData::F32(y)) => {
-            a.shape == b.shape && x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()))
-        }
-        _ => a == b,
-    }
+    a.shape == b.shape && a.data.difference(&b.data).is_none()
 }
 
 /// Compiles a graph in several ways, runs each plan in several orders, and compares with the reference.

@@ -1,10 +1,12 @@
 //! Matrix products of a plan as calls of the dispatcher.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{Isa, Matmul, Strides};
+use super::{Isa, Matmul, Strides, elements};
 use crate::backend::cpu::threads::Pool;
 use crate::backend::dispatch::Call;
+use crate::base::dtype::{bf16, f16};
 use crate::base::{DType, Error, ErrorKind, Result};
 use crate::kernel::library::{self, Library};
 use crate::plan::StepKind;
@@ -29,13 +31,14 @@ struct MatmulCall {
     /// Elements before the first one of each operand.
     offsets: [isize; 3],
     slots: [u32; 3],
+    dtype: DType,
     isa: Isa,
     pool: Arc<Pool>,
 }
 
 impl MatmulCall {
     fn new(call: &library::Matmul, slots: [u32; 3], isa: Isa, pool: Arc<Pool>) -> Result<MatmulCall> {
-        if call.dtype != DType::F32 {
+        if !call.dtype.is_float() {
             let detail = format!("dtype {}", call.dtype);
             return Err(Error::new(ErrorKind::Unsupported { op: "matmul".into(), device: "cpu".into(), detail }));
         }
@@ -58,29 +61,92 @@ impl MatmulCall {
             |o: usize| Strides { batch: step[o], row: operands[o].row as isize, col: operands[o].col as isize };
         let (a, b, c) = (strides(0), strides(1), strides(2));
         let product = Matmul { batch, m: call.m, k: call.k, n: call.n, a, b, c };
-        Ok(MatmulCall { product, outer: axes, offsets: operands.map(|o| o.offset as isize), slots, isa, pool })
+        let offsets = operands.map(|o| o.offset as isize);
+        Ok(MatmulCall { product, outer: axes, offsets, slots, dtype: call.dtype, isa, pool })
     }
 }
 
 unsafe extern "C" fn run_matmul(call: *const MatmulCall, slots: *const *mut u8, _params: *const u64) -> u32 {
-    // SAFETY: the dispatcher passes the descriptor that belongs to this entry, and one address per slot.
-    let (call, base) = unsafe {
+    // SAFETY: the dispatcher passes the descriptor that belongs to this entry, and one address per slot; a checked
+    // plan's operands lie within their slots, and the output apart from the others.
+    unsafe {
         let call = &*call;
-        (call, call.slots.map(|s| (*slots.add(s as usize)).cast::<f32>()))
-    };
-    let outer: usize = call.outer.iter().map(|&(len, _)| len).product();
-    for index in 0..outer {
-        let mut at = call.offsets;
-        let mut left = index;
-        for &(len, strides) in call.outer.iter().rev() {
-            for (at, stride) in at.iter_mut().zip(strides) {
-                *at += (left % len) as isize * stride;
-            }
-            left /= len;
+        let base = call.slots.map(|s| *slots.add(s as usize));
+        match call.dtype {
+            DType::F64 => call.each::<f64>(base, |a, b, c| call.product.run(call.isa, &call.pool, a, b, c)),
+            DType::BF16 => call.each::<bf16>(base, |a, b, c| call.widened(a, b, c, bf16::to_f32, bf16::from_f32)),
+            DType::F16 => call.each::<f16>(base, |a, b, c| call.widened(a, b, c, f16::to_f32, f16::from_f32)),
+            _ => call.each::<f32>(base, |a, b, c| call.product.run(call.isa, &call.pool, a, b, c)),
         }
-        let [a, b, c] = [0, 1, 2].map(|o| base[o].wrapping_offset(at[o]));
-        // SAFETY: a checked plan's operands lie within their slots, and the output apart from the others.
-        unsafe { call.product.run(call.isa, &call.pool, a, b, c) };
     }
     0
+}
+
+thread_local! {
+    /// 16-bit operands in f32, and the product before it is rounded.
+    static WIDE: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
+}
+
+impl MatmulCall {
+    /// Calls `product` with the operands' addresses at each point of the outer batch axes.
+    ///
+    /// # Safety
+    /// `base` are the addresses of the slots of a checked plan.
+    unsafe fn each<T>(&self, base: [*mut u8; 3], mut product: impl FnMut(*const T, *const T, *mut T)) {
+        let outer: usize = self.outer.iter().map(|&(len, _)| len).product();
+        for index in 0..outer {
+            let mut at = self.offsets;
+            let mut left = index;
+            for &(len, strides) in self.outer.iter().rev() {
+                for (at, stride) in at.iter_mut().zip(strides) {
+                    *at += (left % len) as isize * stride;
+                }
+                left /= len;
+            }
+            let [a, b, c] = [0, 1, 2].map(|o| base[o].cast::<T>().wrapping_offset(at[o]));
+            product(a, b, c);
+        }
+    }
+
+    /// The product of 16-bit operands: widened to f32, multiplied there, rounded once.
+    ///
+    /// # Safety
+    /// As for [`Matmul::run`].
+    unsafe fn widened<T: Copy>(&self, a: *const T, b: *const T, c: *mut T, widen: fn(T) -> f32, round: fn(f32) -> T) {
+        let p = &self.product;
+        WIDE.with_borrow_mut(|[wide_a, wide_b, wide_c]| {
+            // SAFETY: the copies are row-major and as large as the product says; the elements read and written are the
+            // product's own.
+            unsafe {
+                gather(wide_a, (p.batch, p.m, p.k), p.a, a, widen);
+                gather(wide_b, (p.batch, p.k, p.n), p.b, b, widen);
+                wide_c.clear();
+                wide_c.resize(p.batch * p.m * p.n, 0.0);
+                let wide = Matmul::row_major(p.batch, p.m, p.k, p.n);
+                wide.run(self.isa, &self.pool, wide_a.as_ptr(), wide_b.as_ptr(), wide_c.as_mut_ptr());
+                for ((batch, i, j), &v) in elements(p.batch, p.m, p.n).zip(wide_c.iter()) {
+                    *c.wrapping_offset(p.c.at(batch, i, j)) = round(v);
+                }
+            }
+        });
+    }
+}
+
+/// The elements of a batch of matrices, row-major, in f32.
+///
+/// # Safety
+/// They are valid for reading.
+unsafe fn gather<T: Copy>(
+    into: &mut Vec<f32>,
+    (batch, rows, cols): (usize, usize, usize),
+    strides: Strides,
+    from: *const T,
+    widen: fn(T) -> f32,
+) {
+    into.clear();
+    into.reserve(batch * rows * cols);
+    // SAFETY: the caller's promise.
+    into.extend(
+        elements(batch, rows, cols).map(|(x, i, j)| widen(unsafe { *from.wrapping_offset(strides.at(x, i, j)) })),
+    );
 }

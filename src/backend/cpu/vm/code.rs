@@ -47,7 +47,7 @@ macro_rules! table {
             Trunc trunc [Trunc]; Round round [Round]; Not not [Not]; IToF itof [IToF];
             UToF utof [UToF]; FToI ftoi [FToI]; BToU btou [BToU]; Relu relu [];
             Mantissa mantissa [Mantissa]; Exponent exponent [Exponent]; SinArg sin_arg [SinArg];
-            CosArg cos_arg [CosArg];
+            CosArg cos_arg [CosArg]; Bf16 bf16 [Bf16]; F16 f16 [F16];
         }
         both {
             AddT AddB add [Add]; MulT MulB mul [Mul]; MinT MinB min [Min]; MaxT MaxB max [Max];
@@ -65,7 +65,7 @@ macro_rules! table {
         }
         word { MinK min_const; MaxK max_const; }
         combine {
-            AccAdd add [Add]; AccMin min [Min]; AccMax max [Max]; AccOr or [Or]; AccAnd and [And];
+            AccAdd add [Add]; AccMul mul [Mul]; AccMin min [Min]; AccMax max [Max]; AccOr or [Or]; AccAnd and [And];
         }
     } };
 }
@@ -89,12 +89,18 @@ macro_rules! define {
             LoadB,
             /// `acc = a`, truth values from bytes.
             LoadBools,
+            /// `acc = a`, from 16-bit floats.
+            LoadBf16,
+            LoadF16,
             /// `a = acc`.
             Store,
             /// `a = acc` in the frame, where a tile has all its lanes.
             Spill,
             /// `a = acc`, truth values to bytes.
             StoreBools,
+            /// `a = acc`, rounded to 16-bit floats.
+            StoreBf16,
+            StoreF16,
             /// `acc = acc * acc`.
             Square,
             /// `acc = acc * a + b`.
@@ -208,6 +214,22 @@ macro_rules! executor {
                                 Code::LoadBools => {
                                     let p = base_a.wrapping_add(first);
                                     each!(i, S::load_bools(p.add(i * S::N), left!(i)))
+                                }
+                                Code::LoadBf16 => {
+                                    let p = base_a.wrapping_add(first * 2);
+                                    each!(i, S::load_bf16(p.add(i * S::N * 2), left!(i)))
+                                }
+                                Code::LoadF16 => {
+                                    let p = base_a.wrapping_add(first * 2);
+                                    each!(i, S::load_f16(p.add(i * S::N * 2), left!(i)))
+                                }
+                                Code::StoreBf16 => {
+                                    let p = base_a.wrapping_add(first * 2);
+                                    for i in 0..W { S::store_bf16(p.add(i * S::N * 2), acc[i], left!(i)) }
+                                }
+                                Code::StoreF16 => {
+                                    let p = base_a.wrapping_add(first * 2);
+                                    for i in 0..W { S::store_f16(p.add(i * S::N * 2), acc[i], left!(i)) }
                                 }
                                 Code::Store => for i in 0..W { put!(pa, i, acc[i]) },
                                 Code::Spill => for i in 0..W { S::store(pa.add(i * S::N * 4), acc[i]) },
@@ -342,6 +364,7 @@ unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
     unsafe {
         match code {
             Code::AccAdd => fold_by::<S>(Instr::Add, tile, |a, b| S::add(a, b)),
+            Code::AccMul => fold_by::<S>(Instr::Mul, tile, |a, b| S::mul(a, b)),
             Code::AccMin => fold_by::<S>(Instr::Min, tile, |a, b| S::min(a, b)),
             Code::AccMax => fold_by::<S>(Instr::Max, tile, |a, b| S::max(a, b)),
             Code::AccOr => fold_by::<S>(Instr::Or, tile, |a, b| S::or(a, b)),
@@ -383,7 +406,7 @@ machine!(
     avx512,
     crate::backend::cpu::vm::x86::Avx512,
     crate::backend::cpu::vm::threaded::avx512::full,
-    "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"
+    "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
 );
 #[cfg(target_arch = "x86_64")]
-machine!(avx2, crate::backend::cpu::vm::x86::Avx2, crate::backend::cpu::vm::threaded::avx2::full, "avx2,fma");
+machine!(avx2, crate::backend::cpu::vm::x86::Avx2, crate::backend::cpu::vm::threaded::avx2::full, "avx2,fma,f16c");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::backend::cpu::vm::code::{Exec, Kind, TILE};
 use crate::backend::cpu::vm::long;
-use crate::backend::cpu::vm::program::{Action, Operand, PERIODIC_TILES, Program, Segment, Source};
+use crate::backend::cpu::vm::program::{Action, Operand, PERIODIC_TILES, Program, Segment, Source, lane_bytes};
 use crate::backend::cpu::vm::space::Walk;
 use crate::kernel::Ty;
 
@@ -251,7 +251,7 @@ impl Run<'_> {
     }
 
     fn lanes_of(&self, o: Operand, ty: Ty) -> long::Lanes {
-        let step = if ty == Ty::I64 { 8 } else { 4 };
+        let step = lane_bytes(ty);
         (self.entry(o.entry).cast_const(), if o.kind == Kind::Tile { step } else { 0 })
     }
 

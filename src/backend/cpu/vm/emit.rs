@@ -5,7 +5,29 @@ use crate::backend::cpu::vm::lower::{Lower, NO_ENTRY, NONE, POINTER_TAG, Root, i
 use crate::backend::cpu::vm::program::{Action, Operand, Segment, Source};
 use crate::backend::cpu::vm::space::Class;
 use crate::base::DType;
-use crate::kernel::{Inst, Instr, Ty};
+use crate::kernel::{Inst, Instr};
+
+/// The code that loads contiguous elements which lie in memory in fewer bits than in a tile of 32-bit lanes.
+fn load_code(dtype: DType) -> Option<Code> {
+    match dtype {
+        DType::Bool => Some(Code::LoadBools),
+        DType::BF16 => Some(Code::LoadBf16),
+        DType::F16 => Some(Code::LoadF16),
+        _ => None,
+    }
+}
+
+/// The code that stores a tile of 32-bit lanes to contiguous elements.
+fn store_code(dtype: DType) -> Option<Code> {
+    if dtype == DType::F32 {
+        return Some(Code::Store);
+    }
+    match load_code(dtype)? {
+        Code::LoadBf16 => Some(Code::StoreBf16),
+        Code::LoadF16 => Some(Code::StoreF16),
+        _ => Some(Code::StoreBools),
+    }
+}
 
 impl Lower<'_> {
     fn root_value(&self, root: Root) -> u32 {
@@ -94,7 +116,7 @@ impl Lower<'_> {
             let value = &mut self.values[v as usize];
             let (tile, ty) = (std::mem::replace(&mut value.tile, NO_ENTRY), value.ty);
             if tile != NO_ENTRY && Some(tile) != value.home.map(|h| h.entry) {
-                self.free[(ty == Ty::I64) as usize].push(tile);
+                self.free[ty.is_wide() as usize].push(tile);
             }
         }
         let mut out = std::mem::take(&mut self.out);
@@ -158,16 +180,16 @@ impl Lower<'_> {
         }
     }
 
-    /// A contiguous load of truth values, the one load that is machine code rather than an operand.
+    /// A contiguous load of truth values or 16-bit floats: machine code of its own rather than an operand.
     fn is_machine_load(&self, v: u32) -> bool {
         let s = &self.space.streams[self.space.stream_of[v as usize] as usize];
-        s.class == Class::Unit && s.dtype == DType::Bool
+        s.class == Class::Unit && load_code(s.dtype).is_some()
     }
 
     /// Whether a store is machine code.
     fn by_machine(&self, store: u32) -> bool {
         let s = &self.space.streams[self.space.stream_of[store as usize] as usize];
-        s.class == Class::Unit && s.dtype != DType::I64
+        s.class == Class::Unit && store_code(s.dtype).is_some()
     }
 
     /// A tile loaded before everything else, for a load that could have been an operand.
@@ -211,9 +233,11 @@ impl Lower<'_> {
         match self.inst(v) {
             Inst::Load { .. } => {
                 self.spill();
-                let entry = self.pointer(Source::Access(self.space.stream_of[v as usize], true));
+                let stream = self.space.stream_of[v as usize];
+                let code = load_code(self.space.streams[stream as usize].dtype).unwrap_or(Code::LoadT);
+                let entry = self.pointer(Source::Access(stream, true));
                 self.touch(entry);
-                self.op(Code::LoadBools, entry, 0);
+                self.op(code, entry, 0);
                 self.acc = v;
             }
             Inst::Op { instr, args } if !is_long(*instr) => {
@@ -388,8 +412,8 @@ impl Lower<'_> {
         let entry = self.pointer(Source::Access(id, true));
         self.bring(v);
         self.touch(entry);
-        let bools = self.space.streams[id as usize].dtype == DType::Bool;
-        self.op(if bools { Code::StoreBools } else { Code::Store }, entry, 0);
+        let code = store_code(self.space.streams[id as usize].dtype).unwrap_or(Code::Store);
+        self.op(code, entry, 0);
         self.release(v);
     }
 }
@@ -510,7 +534,7 @@ impl Lower<'_> {
         value.uses = value.uses.saturating_sub(1);
         if value.uses == 0 && value.tile != NO_ENTRY && !value.early {
             let (tile, ty) = (std::mem::replace(&mut value.tile, NO_ENTRY), value.ty);
-            self.free[(ty == Ty::I64) as usize].push(tile);
+            self.free[ty.is_wide() as usize].push(tile);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::base::config::config;
 pub enum Isa {
     /// AVX-512 F, DQ, BW and VL.
     Avx512,
-    /// AVX2 with FMA.
+    /// AVX2 with FMA and F16C (as every CPU with AVX2 has).
     Avx2,
     /// Plain Rust: right on every target.
     Portable,
@@ -45,7 +45,9 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vl")
             }
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
             #[cfg(not(target_arch = "x86_64"))]
             Isa::Avx512 | Isa::Avx2 => false,
             Isa::Portable => true,

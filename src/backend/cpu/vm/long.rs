@@ -1,6 +1,6 @@
-//! Instructions with 64-bit lanes, from memory to memory.
+//! Instructions with 64-bit lanes (integers and f64), from memory to memory.
 
-use crate::kernel::{Instr, Ty};
+use crate::kernel::{Instr, Ty, meaning};
 
 /// An operand: the first lane and bytes from lane to lane (0 for a word).
 pub(super) type Lanes = (*const u8, usize);
@@ -43,6 +43,27 @@ pub(super) unsafe fn run(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: u
             Instr::LSelect => each!(i64, c: u32, a: i64, b: i64 => if c != 0 { a } else { b }),
             Instr::LToF => each!(f32, a: i64 => a as f32),
             Instr::FToL => each!(i64, a: f32 => a as i64),
+            Instr::WrapI8 => each!(i64, a: i64 => a as i8 as i64),
+            Instr::WrapU8 => each!(i64, a: i64 => a as u8 as i64),
+            Instr::WrapI32 => each!(i64, a: i64 => a as i32 as i64),
+            Instr::DAdd => each!(f64, a: f64, b: f64 => a + b),
+            Instr::DSub => each!(f64, a: f64, b: f64 => a - b),
+            Instr::DMul => each!(f64, a: f64, b: f64 => a * b),
+            Instr::DDiv => each!(f64, a: f64, b: f64 => a / b),
+            Instr::DNeg => each!(u64, a: u64 => a ^ 1 << 63),
+            Instr::DAbs => each!(u64, a: u64 => a & !(1 << 63)),
+            Instr::DSqrt => each!(f64, a: f64 => a.sqrt()),
+            Instr::DMin => each!(f64, a: f64, b: f64 => meaning::minimum_f64(a, b)),
+            Instr::DMax => each!(f64, a: f64, b: f64 => -meaning::minimum_f64(-a, -b)),
+            Instr::DEq => each!(u32, a: f64, b: f64 => truth(a == b)),
+            Instr::DNe => each!(u32, a: f64, b: f64 => truth(a != b)),
+            Instr::DLt => each!(u32, a: f64, b: f64 => truth(a < b)),
+            Instr::DLe => each!(u32, a: f64, b: f64 => truth(a <= b)),
+            Instr::DSelect => each!(u64, c: u32, a: u64, b: u64 => if c != 0 { a } else { b }),
+            Instr::FToD => each!(f64, a: f32 => a as f64),
+            Instr::DToF => each!(f32, a: f64 => a as f32),
+            Instr::LToD => each!(f64, a: i64 => a as f64),
+            Instr::DToL => each!(i64, a: f64 => a as i64),
             Instr::LToU => each!(u32, a: i64 => a as u32),
             Instr::UToL => each!(i64, a: u32 => a as i64),
             // The rest are rare: by their reference meaning.
@@ -51,11 +72,11 @@ pub(super) unsafe fn run(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: u
                 for i in 0..lanes {
                     let mut words = [0u64; 3];
                     for (k, &ty) in types.iter().enumerate() {
-                        words[k] = if ty == Ty::I64 { get!(i, k, u64) } else { get!(i, k, u32) as u64 };
+                        words[k] = if ty.is_wide() { get!(i, k, u64) } else { get!(i, k, u32) as u64 };
                     }
                     let r = instr.eval(&words);
                     match instr.result() {
-                        Ty::I64 => into.cast::<u64>().add(i).write_unaligned(r),
+                        Ty::I64 | Ty::F64 => into.cast::<u64>().add(i).write_unaligned(r),
                         Ty::Bool => into.cast::<u32>().add(i).write_unaligned(truth(r != 0)),
                         _ => into.cast::<u32>().add(i).write_unaligned(r as u32),
                     }

@@ -15,7 +15,7 @@ use crate::backend::cpu::vm::program::{
 };
 use crate::backend::cpu::vm::space::{Class, Role, Space, Walk};
 use crate::backend::cpu::vm::threaded::LONGEST;
-use crate::base::{DType, Error, Result};
+use crate::base::{Error, Result};
 use crate::kernel::{Combine, Inst, Instr, Kernel, Ty, Val};
 
 /// Entries are numbered by kind until their final position is known: constants, tiles, pointers.
@@ -179,7 +179,7 @@ impl<'k> Lower<'k> {
     }
 
     pub(super) fn scratch(&mut self, ty: Ty) -> u16 {
-        match self.free[(ty == Ty::I64) as usize].pop() {
+        match self.free[ty.is_wide() as usize].pop() {
             Some(t) => t,
             None => self.new_tile(ty),
         }
@@ -194,7 +194,7 @@ impl<'k> Lower<'k> {
     fn constant(&mut self, ty: Ty, bits: u64) -> u16 {
         let bits = match ty {
             Ty::Bool => 0u64.wrapping_sub((bits != 0) as u64),
-            Ty::I64 => bits,
+            Ty::I64 | Ty::F64 => bits,
             Ty::F32 | Ty::U32 => bits & 0xffff_ffff,
         };
         // Recent constants first: formulas repeat theirs.
@@ -263,13 +263,13 @@ impl<'k> Lower<'k> {
                     let id = self.space.stream_of[at];
                     let s = &self.space.streams[id as usize];
                     v.full = s.varies(walk);
-                    v.cost = if s.class == Class::General { 16 } else { (s.dtype == DType::Bool) as u32 };
+                    v.cost = if s.class == Class::General { 16 } else { !s.is_direct() as u32 };
                     if s.never {
                         v.home = word(self.constant(ty, 0));
                     } else if let Class::Periodic(period) = s.class {
                         v.cost = 0;
                         v.home = Some(Operand { entry: self.periodic(id, period), kind: Kind::Tile });
-                    } else if s.class != Class::General && s.dtype != DType::Bool {
+                    } else if s.class != Class::General && s.is_direct() {
                         let unit = s.class == Class::Unit;
                         let entry = self.pointer(Source::Access(id, unit));
                         v.home = Some(Operand { entry, kind: if unit { Kind::Tile } else { Kind::Word } });
@@ -280,7 +280,7 @@ impl<'k> Lower<'k> {
                     v.full |= s.varies(walk);
                     v.cost = v.cost.saturating_add(32);
                 }
-                Inst::Op { instr: Instr::Bits | Instr::FromBits, args } => {
+                Inst::Op { instr: Instr::Bits | Instr::FromBits | Instr::DBits | Instr::FromDBits, args } => {
                     self.same[at] = self.same[args[0].0 as usize];
                 }
                 Inst::Op { instr, .. } => {
@@ -375,7 +375,7 @@ impl<'k> Lower<'k> {
 
 /// Whether an instruction touches 64-bit lanes.
 pub(super) fn is_long(instr: Instr) -> bool {
-    instr.result() == Ty::I64 || instr.operands().contains(&Ty::I64)
+    instr.result().is_wide() || instr.operands().iter().any(|ty| ty.is_wide())
 }
 
 // ---- segments ----
@@ -435,7 +435,7 @@ impl Lower<'_> {
                 }
                 if (value.first_loop as usize) < p
                     && (value.kept.is_some()
-                        || value.cost >= KEEP_COST && value.ty != Ty::I64 && kept_bytes + room <= KEEP_BYTES)
+                        || value.cost >= KEEP_COST && !value.ty.is_wide() && kept_bytes + room <= KEEP_BYTES)
                 {
                     if value.kept.is_none() {
                         kept_bytes += room;

@@ -5,6 +5,7 @@ use crate::backend::cpu::vm::drive::Run;
 use crate::backend::cpu::vm::program::Operand;
 use crate::backend::cpu::vm::space::{Few, Role, Stream};
 use crate::base::DType;
+use crate::base::dtype::{bf16, f16};
 
 /// Consecutive lanes that lie along the last axis of the group.
 struct Piece<'a> {
@@ -102,8 +103,33 @@ unsafe fn copy<S: Copy, D: Copy>(src: *const u8, stride: isize, dst: *mut D, len
     }
 }
 
-fn mask(b: u8) -> u32 {
-    0u32.wrapping_sub((b != 0) as u32)
+/// Runs `$body` with `$S` the type of an element of `$dtype` in memory, `$D` that of its lane in a tile, and the
+/// conversions `$widen` and `$narrow` between them.
+macro_rules! format_of {
+    ($dtype:expr, $S:ident, $D:ident, $widen:ident, $narrow:ident => $body:expr) => {{
+        macro_rules! format {
+            ($s:ty, $d:ty, $w:expr, $n:expr) => {{
+                type $S = $s;
+                type $D = $d;
+                #[allow(unused)]
+                let ($widen, $narrow) = ($w as fn($s) -> $d, $n as fn($d) -> $s);
+                $body
+            }};
+        }
+        match $dtype {
+            DType::F32 => format!(u32, u32, |v| v, |v| v),
+            DType::I64 | DType::F64 => format!(u64, u64, |v| v, |v| v),
+            DType::Bool => format!(u8, u32, |v| 0u32.wrapping_sub((v != 0) as u32), |v| (v & 1) as u8),
+            DType::U8 => format!(u8, u64, |v| v as u64, |v| v as u8),
+            DType::I8 => format!(i8, u64, |v| v as i64 as u64, |v| v as i8),
+            DType::I32 => format!(i32, u64, |v| v as i64 as u64, |v| v as i32),
+            DType::BF16 => format!(u16, u32, |v| (v as u32) << 16, |v| bf16::from_f32(f32::from_bits(v)).to_bits()),
+            DType::F16 => {
+                format!(u16, u32, |v| f16::from_bits(v).to_f32().to_bits(), |v| f16::from_f32(f32::from_bits(v))
+                    .to_bits())
+            }
+        }
+    }};
 }
 
 impl Run<'_> {
@@ -149,11 +175,7 @@ impl Run<'_> {
                 let (from, to) = s.clip(&piece);
                 let src = base.wrapping_offset(s.offset(&piece) + from as isize * stride);
                 let (dst, len) = (dst.add((piece.lane + from) * size), to - from);
-                match s.dtype {
-                    DType::F32 => copy(src, stride, dst.cast::<u32>(), len, |v: u32| v),
-                    DType::I64 => copy(src, stride, dst.cast::<u64>(), len, |v: u64| v),
-                    DType::Bool => copy(src, stride, dst.cast::<u32>(), len, mask),
-                }
+                format_of!(s.dtype, S, D, widen, narrow => copy::<S, D>(src, stride, dst.cast(), len, widen))
             });
         }
     }
@@ -174,15 +196,11 @@ impl Run<'_> {
             pieces(&self.program.space.group, self.first, self.lanes, |piece| {
                 let mut p = base.wrapping_offset(s.offset(&piece));
                 let mut v = src.add(piece.lane * step);
-                for _ in 0..piece.len {
-                    match s.dtype {
-                        DType::F32 => p.cast::<u32>().write_unaligned(v.cast::<u32>().read_unaligned()),
-                        DType::I64 => p.cast::<u64>().write_unaligned(v.cast::<u64>().read_unaligned()),
-                        DType::Bool => *p = (v.cast::<u32>().read_unaligned() & 1) as u8,
-                    }
+                format_of!(s.dtype, S, D, widen, narrow => for _ in 0..piece.len {
+                    p.cast::<S>().write_unaligned(narrow(v.cast::<D>().read_unaligned()));
                     p = p.wrapping_offset(stride);
                     v = v.add(step);
-                }
+                })
             });
         }
     }
@@ -210,22 +228,15 @@ impl Run<'_> {
                 let lane = piece.lane;
                 if index.kind == Kind::Word {
                     let src = src.wrapping_offset(element(indices.read_unaligned()));
-                    match s.dtype {
-                        DType::F32 => copy(src, stride, dst.cast::<u32>().add(lane), piece.len, |v: u32| v),
-                        DType::I64 => copy(src, stride, dst.cast::<u64>().add(lane), piece.len, |v: u64| v),
-                        DType::Bool => copy(src, stride, dst.cast::<u32>().add(lane), piece.len, mask),
-                    }
-                    return;
+                    return format_of!(s.dtype, S, D, widen, narrow => {
+                        copy::<S, D>(src, stride, dst.cast::<D>().add(lane), piece.len, widen)
+                    });
                 }
-                for i in 0..piece.len {
+                format_of!(s.dtype, S, D, widen, narrow => for i in 0..piece.len {
                     let at = element(indices.add(lane + i).read_unaligned());
                     let src = src.wrapping_offset(at + i as isize * stride);
-                    match s.dtype {
-                        DType::F32 => *dst.cast::<u32>().add(lane + i) = src.cast::<u32>().read_unaligned(),
-                        DType::I64 => *dst.cast::<u64>().add(lane + i) = src.cast::<u64>().read_unaligned(),
-                        DType::Bool => *dst.cast::<u32>().add(lane + i) = mask(*src),
-                    }
-                }
+                    *dst.cast::<D>().add(lane + i) = widen(src.cast::<S>().read_unaligned());
+                })
             });
         }
         self.flag |= flag;

@@ -134,7 +134,7 @@ pub struct Program {
 
 /// Bytes of a lane of this type in a tile.
 pub(super) fn lane_bytes(ty: Ty) -> usize {
-    if ty == Ty::I64 { 8 } else { 4 }
+    if ty.is_wide() { 8 } else { 4 }
 }
 
 /// Product of lengths.

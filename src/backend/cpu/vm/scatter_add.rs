@@ -1,6 +1,9 @@
 //! Scatter-add, which is no kernel of the IR: rows are added in a fixed order, so it stays on one thread.
 
+use std::cell::RefCell;
+
 use crate::backend::dispatch::Call;
+use crate::base::dtype::{bf16, f16};
 use crate::base::{DType, Error, ErrorKind, Result};
 use crate::kernel::library::{Library, ScatterAdd};
 use crate::plan::StepKind;
@@ -33,30 +36,69 @@ unsafe extern "C" fn run_scatter_add(call: *const ScatterAddCall, slots: *const 
         let call = &*call;
         let [index, src, out] = call.slots.map(|s| *slots.add(s as usize));
         let s = &call.scatter;
+        let index = index.cast();
         let flag = match s.dtype {
-            DType::I64 => add_rows::<i64>(s, index.cast(), src.cast(), out.cast(), i64::wrapping_add),
-            _ => add_rows::<f32>(s, index.cast(), src.cast(), out.cast(), |a, b| a + b),
+            DType::F32 => add_rows::<f32, f32>(s, index, src.cast(), out.cast(), |a, b| a + b),
+            DType::F64 => add_rows::<f64, f64>(s, index, src.cast(), out.cast(), |a, b| a + b),
+            DType::I64 => add_rows::<i64, i64>(s, index, src.cast(), out.cast(), i64::wrapping_add),
+            DType::I32 => add_rows::<i32, i32>(s, index, src.cast(), out.cast(), i32::wrapping_add),
+            DType::I8 => add_rows::<i8, i8>(s, index, src.cast(), out.cast(), i8::wrapping_add),
+            DType::U8 | DType::Bool => add_rows::<u8, u8>(s, index, src.cast(), out.cast(), u8::wrapping_add),
+            DType::F16 => by_way_of_f32::<f16>(s, index, src.cast(), out.cast(), f16::to_f32, f16::from_f32),
+            DType::BF16 => by_way_of_f32::<bf16>(s, index, src.cast(), out.cast(), bf16::to_f32, bf16::from_f32),
         };
         flag as u32
     }
+}
+
+thread_local! {
+    /// Sums on their way to a 16-bit result.
+    static SUMS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// [`add_rows`] of 16-bit floats: the sums are made in f32 and rounded once.
+///
+/// # Safety
+/// As [`add_rows`].
+unsafe fn by_way_of_f32<T: Copy>(
+    s: &ScatterAdd,
+    index: *const i64,
+    src: *const T,
+    out: *mut T,
+    widen: fn(T) -> f32,
+    round: fn(f32) -> T,
+) -> bool {
+    let n = s.outer * s.len * s.inner;
+    SUMS.with_borrow_mut(|sums| {
+        sums.clear();
+        sums.resize(n, 0.0);
+        // SAFETY: the same contract; the sums are as many as the output's elements.
+        unsafe {
+            let flag = add_rows(s, index, src, sums.as_mut_ptr(), |sum, v| sum + widen(v));
+            for (i, &sum) in sums.iter().enumerate() {
+                out.add(i).write(round(sum));
+            }
+            flag
+        }
+    })
 }
 
 /// Returns whether an index was out of range.
 ///
 /// # Safety
 /// `index`, `src` and `out` must be valid for the elements that the strides name, `out` for writing and apart.
-unsafe fn add_rows<T: Copy + Default>(
+unsafe fn add_rows<T: Copy, S: Copy + Default>(
     s: &ScatterAdd,
     index: *const i64,
     src: *const T,
-    out: *mut T,
-    add: impl Fn(T, T) -> T,
+    out: *mut S,
+    add: impl Fn(S, T) -> S,
 ) -> bool {
     let mut flag = false;
     // SAFETY: every element is named by the strides or lies in the contiguous output (indices are clamped).
     unsafe {
         for i in 0..s.outer * s.len * s.inner {
-            out.add(i).write(T::default());
+            out.add(i).write(S::default());
         }
         if s.len == 0 {
             return s.outer * s.count * s.inner > 0;

@@ -4,6 +4,7 @@
 //! gives the bits of [`crate::kernel::Instr::eval`] (NaN payloads excepted). This file has the trait and
 //! the portable implementation over plain arrays; the others are in `x86.rs`.
 
+use crate::base::dtype::{bf16, f16};
 use crate::kernel::Instr;
 
 /// Vectors of 32-bit lanes.
@@ -30,6 +31,15 @@ pub(super) trait Simd {
     unsafe fn load_bools(p: *const u8, n: isize) -> Self::V;
     /// Truth values to bytes, the first `n` lanes.
     unsafe fn store_bools(p: *mut u8, v: Self::V, n: isize);
+
+    /// 16-bit floats, the first `n` lanes; the others are zero.
+    unsafe fn load_bf16(p: *const u8, n: isize) -> Self::V;
+    unsafe fn load_f16(p: *const u8, n: isize) -> Self::V;
+    /// Rounds to 16-bit floats, the first `n` lanes.
+    unsafe fn store_bf16(p: *mut u8, v: Self::V, n: isize);
+    unsafe fn store_f16(p: *mut u8, v: Self::V, n: isize);
+    unsafe fn bf16(a: Self::V) -> Self::V;
+    unsafe fn f16(a: Self::V) -> Self::V;
 
     unsafe fn neg(a: Self::V) -> Self::V;
     unsafe fn abs(a: Self::V) -> Self::V;
@@ -122,6 +132,30 @@ macro_rules! portable {
     };
 }
 
+/// The first `n` lanes from 16 bits each; the others are zero.
+///
+/// # Safety
+/// `p` is valid for `n` 16-bit elements.
+#[inline(always)]
+unsafe fn load_halves(p: *const u8, n: isize, widen: impl Fn(u16) -> u32) -> [u32; LANES] {
+    let mut v = [0; LANES];
+    for (i, lane) in v.iter_mut().enumerate().take(n.max(0) as usize) {
+        // SAFETY: lane i is below n.
+        *lane = widen(unsafe { p.cast::<u16>().add(i).read_unaligned() });
+    }
+    v
+}
+
+/// # Safety
+/// As [`load_halves`], for writing.
+#[inline(always)]
+unsafe fn store_halves(p: *mut u8, v: [u32; LANES], n: isize, round: impl Fn(f32) -> u16) {
+    for (i, &lane) in v.iter().enumerate().take(n.max(0) as usize) {
+        // SAFETY: lane i is below n.
+        unsafe { p.cast::<u16>().add(i).write_unaligned(round(f32::from_bits(lane))) }
+    }
+}
+
 impl Simd for Portable {
     const N: usize = LANES;
     type V = [u32; LANES];
@@ -178,11 +212,32 @@ impl Simd for Portable {
         }
     }
 
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8, n: isize) -> Self::V {
+        // SAFETY: the caller's contract.
+        unsafe { load_halves(p, n, |bits| (bits as u32) << 16) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8, n: isize) -> Self::V {
+        // SAFETY: the caller's contract.
+        unsafe { load_halves(p, n, |bits| f16::from_bits(bits).to_f32().to_bits()) }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(p: *mut u8, v: Self::V, n: isize) {
+        // SAFETY: the caller's contract.
+        unsafe { store_halves(p, v, n, |v| bf16::from_f32(v).to_bits()) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u8, v: Self::V, n: isize) {
+        // SAFETY: the caller's contract.
+        unsafe { store_halves(p, v, n, |v| f16::from_f32(v).to_bits()) }
+    }
+
     portable! {
         unary {
             neg Neg, abs Abs, sqrt Sqrt, floor Floor, ceil Ceil, trunc Trunc, round Round,
             itof IToF, utof UToF, ftoi FToI, mantissa Mantissa, exponent Exponent, sin_arg SinArg,
-            cos_arg CosArg,
+            cos_arg CosArg, bf16 Bf16, f16 F16,
         }
         binary {
             add Add, sub Sub, mul Mul, div Div, scale Scale, min Min, max Max, min_const Min, max_const Max,

@@ -8,6 +8,8 @@
 use smallvec::SmallVec;
 
 use crate::backend::cpu::vm::code::TILE;
+use crate::backend::cpu::vm::lower::is_long;
+use crate::backend::cpu::vm::program::lane_bytes;
 use crate::base::{DType, Error, Result};
 use crate::kernel::order::Order;
 use crate::kernel::{Access, Guard, Inst, Instr, Kernel, Ty};
@@ -89,7 +91,12 @@ impl Stream {
 
     /// Bytes of a lane of a tile loaded so.
     pub fn lane_bytes(&self) -> usize {
-        if self.dtype == DType::I64 { 8 } else { 4 }
+        lane_bytes(Ty::of(self.dtype))
+    }
+
+    /// Whether elements lie in memory as they do in a tile.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.dtype, DType::F32 | DType::F64 | DType::I64)
     }
 
     /// Whether both touch the same element wherever their memory is the same.
@@ -308,7 +315,9 @@ pub(super) const ELEMENT_NS: f64 = 0.5;
 /// The time of an instruction, in simple instructions.
 fn weight(instr: Instr) -> f64 {
     match instr {
-        _ if instr.operands().contains(&Ty::I64) || instr.result() == Ty::I64 => 16.0,
+        // About 20 ns a lane.
+        _ if is_call(instr) => 800.0,
+        _ if is_long(instr) => 16.0,
         Instr::Div | Instr::Sqrt => 5.0,
         Instr::SinArg | Instr::CosArg => 6.0,
         Instr::Min | Instr::Max | Instr::Scale | Instr::Mantissa | Instr::Exponent => 1.7,
@@ -316,6 +325,37 @@ fn weight(instr: Instr) -> f64 {
         Instr::Bits | Instr::FromBits => 0.0,
         _ => 1.0,
     }
+}
+
+/// Whether an instruction calls a function for each lane.
+fn is_call(instr: Instr) -> bool {
+    use Instr::*;
+    matches!(
+        instr,
+        DRem | DExp
+            | DExp2
+            | DExpm1
+            | DLog
+            | DLog2
+            | DLog10
+            | DLog1p
+            | DSin
+            | DCos
+            | DTan
+            | DSinh
+            | DCosh
+            | DTanh
+            | DAsin
+            | DAcos
+            | DAtan
+            | DAtan2
+            | DAsinh
+            | DAcosh
+            | DAtanh
+            | DErf
+            | DErfc
+            | DPow
+    )
 }
 
 /// A guess at the time of one walk, good enough to choose between walks.

@@ -51,6 +51,14 @@ impl Random {
             _ => (self.next() as i32 as f32) / (1u32 << 30) as f32,
         }
     }
+    fn f64(&mut self) -> f64 {
+        match self.below(8) {
+            0 => f64::from_bits(self.next()),
+            1 => self.pick(&[f64::MAX, f64::MIN_POSITIVE, -5e-324, 1e300, 9.3e18, -709.5]),
+            2..5 => self.f32() as f64,
+            _ => self.next() as i64 as f64 / (1u64 << 62) as f64,
+        }
+    }
     fn i64(&mut self) -> i64 {
         match self.below(8) {
             0 => self.next() as i64,
@@ -107,17 +115,27 @@ fn same(dtype: DType, a: &[u8], b: &[u8]) -> Option<usize> {
     let size = dtype.size();
     (0..a.len() / size).find(|&i| {
         let (x, y) = (&a[i * size..(i + 1) * size], &b[i * size..(i + 1) * size]);
-        let nan = |x: &[u8]| f32::from_ne_bytes(x.try_into().unwrap()).is_nan();
-        x != y && !(dtype == DType::F32 && nan(x) && nan(y))
+        let nan = |x: &[u8]| match Ty::of(dtype) {
+            Ty::F64 => f64::from_bits(dtype.read(x)).is_nan(),
+            Ty::F32 => f32::from_bits(dtype.read(x) as u32).is_nan(),
+            _ => false,
+        };
+        x != y && !(nan(x) && nan(y))
     })
 }
 
 fn fill(r: &mut Random, dtype: DType, len: usize) -> Vec<u8> {
-    match dtype {
-        DType::F32 => (0..len).flat_map(|_| r.f32().to_ne_bytes()).collect(),
-        DType::I64 => (0..len).flat_map(|_| r.i64().to_ne_bytes()).collect(),
-        DType::Bool => (0..len).map(|_| r.one_in(2) as u8).collect(),
+    let mut bytes = vec![0; len * dtype.size()];
+    for element in bytes.chunks_exact_mut(dtype.size()) {
+        let lane = match Ty::of(dtype) {
+            Ty::F64 => r.f64().to_bits(),
+            Ty::I64 => r.i64() as u64,
+            Ty::Bool => r.one_in(2) as u64,
+            _ => r.f32().to_bits() as u64,
+        };
+        dtype.write(lane, element);
     }
+    bytes
 }
 
 /// Runs `kernel` on random memory by the reference and by every program; `alias` pairs outputs with inputs
@@ -191,6 +209,7 @@ fn parameter(kernel: &Kernel, r: &mut Random, p: usize, ty: Ty) -> u64 {
     match (max, ty) {
         (Some(max), _) => r.below(max as usize + 1) as u64,
         (None, Ty::F32) => r.f32().to_bits() as u64,
+        (None, Ty::F64) => r.f64().to_bits(),
         (None, Ty::U32) => r.next() as u32 as u64,
         (None, Ty::I64) => r.i64() as u64,
         (None, Ty::Bool) => r.below(2) as u64,
@@ -231,12 +250,20 @@ fn access(b: &mut Builder, r: &mut Random, domain: &[usize], axes: &[bool], dtyp
     Access { arg, offset, strides, dynamic }
 }
 
+/// The dtype whose elements are stored as they are in lanes.
 fn dtype_of(ty: Ty) -> DType {
     match ty {
         Ty::F32 | Ty::U32 => DType::F32,
+        Ty::F64 => DType::F64,
         Ty::I64 => DType::I64,
         Ty::Bool => DType::Bool,
     }
+}
+
+/// Any dtype with lanes of `ty`, mostly that.
+fn some_dtype_of(ty: Ty, r: &mut Random) -> DType {
+    let fit: Vec<DType> = DType::ALL.into_iter().filter(|&d| Ty::of(d) == ty).collect();
+    if fit.is_empty() || r.one_in(2) { dtype_of(ty) } else { r.pick(&fit) }
 }
 
 struct Pool<'r> {
@@ -259,6 +286,10 @@ impl Pool<'_> {
                 let v = self.r.f32();
                 self.b.f32(v)
             }
+            Ty::F64 => {
+                let v = self.r.f64();
+                self.b.f64(v)
+            }
             Ty::U32 => {
                 let v = self.r.next() as u32 % 70;
                 self.b.u32(v)
@@ -275,7 +306,7 @@ impl Pool<'_> {
     }
 
     fn load(&mut self) {
-        let dtype = self.r.pick(&[DType::F32, DType::F32, DType::F32, DType::I64, DType::Bool]);
+        let dtype = if self.r.one_in(2) { DType::F32 } else { self.r.pick(&DType::ALL) };
         let axes: Vec<bool> = self.domain.iter().map(|_| !self.r.one_in(4)).collect();
         let domain = self.domain.clone();
         let access = access(&mut self.b, self.r, &domain, &axes, dtype, false);
@@ -294,7 +325,7 @@ impl Pool<'_> {
         let index = self.any(Ty::I64);
         let axes: Vec<bool> = self.domain.iter().map(|_| self.r.one_in(2)).collect();
         let domain = self.domain.clone();
-        let dtype = self.r.pick(&[DType::F32, DType::I64, DType::Bool]);
+        let dtype = self.r.pick(&DType::ALL);
         let access = access(&mut self.b, self.r, &domain, &axes, dtype, false);
         let (len, stride) = (1 + self.r.below(10) as i64, self.r.pick(&[1i64, 2]));
         // The argument was made for the access alone: one with room for the indices takes its place.
@@ -314,6 +345,11 @@ impl Pool<'_> {
             let known = self.b.eq(args[0], args[0]);
             let zero = self.b.f32(0.0);
             args[0] = self.b.select(known, args[0], zero);
+        }
+        if instr == Instr::DBits {
+            let known = self.b.deq(args[0], args[0]);
+            let zero = self.b.f64(0.0);
+            args[0] = self.b.dselect(known, args[0], zero);
         }
         let v = self.b.op(instr, &args);
         self.values.push(v);
@@ -363,7 +399,7 @@ fn random_kernel(r: &mut Random) -> Kernel {
         p.values.push(v);
     }
     if p.r.one_in(3) {
-        let ty = p.r.pick(&[Ty::F32, Ty::U32, Ty::I64, Ty::Bool]);
+        let ty = p.r.pick(&Ty::ALL);
         let v = p.b.param(ty);
         p.values.push(v);
     }
@@ -389,7 +425,8 @@ fn random_kernel(r: &mut Random) -> Kernel {
         }
         let full = b.kernel().levels()[v.0 as usize] == Level::Full;
         let axes: Vec<bool> = reduced.iter().map(|&red| !red || full).collect();
-        let access = access(&mut b, r, &domain, &axes, dtype_of(ty), true);
+        let dtype = some_dtype_of(ty, r);
+        let access = access(&mut b, r, &domain, &axes, dtype, true);
         b.store(access, v);
     }
     b.finish().unwrap()
@@ -495,6 +532,10 @@ fn every_instruction_has_the_reference_bits() {
                     let known = b.eq(args[0], args[0]);
                     args[0] = b.select(known, args[0], big);
                 }
+                if instr == Instr::DBits {
+                    let (known, zero) = (b.deq(args[0], args[0]), b.f64(0.0));
+                    args[0] = b.dselect(known, args[0], zero);
+                }
                 let v = b.op(instr, &args);
                 let (ty, v) = if instr.result() == Ty::U32 {
                     // Both halves are exact as f32.
@@ -522,7 +563,7 @@ fn kernels_of_the_kernel_module_have_the_reference_bits() {
     for seed in 0..600 {
         let kernel = crate::kernel::random::kernel(&mut crate::kernel::random::Random::new(seed));
         // It may make integers of NaN payloads, which are not promised.
-        if kernel.body.iter().any(|i| matches!(i, Inst::Op { instr: Instr::Bits, .. })) {
+        if kernel.body.iter().any(|i| matches!(i, Inst::Op { instr: Instr::Bits | Instr::DBits, .. })) {
             continue;
         }
         check(&kernel, &mut Random(seed), &[], &format!("kernel module, seed {seed}"));

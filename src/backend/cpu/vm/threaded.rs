@@ -92,6 +92,14 @@ macro_rules! machine {
             handler!($features, LoadT, |acc, a, b, first| i => tile(a, first, i));
             handler!($features, LoadB, |acc, a, b, first| => acc = [S::splat(a); 8]);
             handler!($features, LoadBools, |acc, a, b, first| i => S::load_bools(a.add(first + i * S::N), S::N as isize));
+            handler!($features, LoadBf16, |acc, a, b, first| i => S::load_bf16(a.add((first + i * S::N) * 2), S::N as isize));
+            handler!($features, LoadF16, |acc, a, b, first| i => S::load_f16(a.add((first + i * S::N) * 2), S::N as isize));
+            handler!($features, StoreBf16, |acc, a, b, first| => for i in 0..8 {
+                S::store_bf16(a.add((first + i * S::N) * 2), acc[i], S::N as isize)
+            });
+            handler!($features, StoreF16, |acc, a, b, first| => for i in 0..8 {
+                S::store_f16(a.add((first + i * S::N) * 2), acc[i], S::N as isize)
+            });
             handler!($features, Store, |acc, a, b, first| => for i in 0..8 { put(a, first, i, acc[i]) });
             handler!($features, StoreBools, |acc, a, b, first| => for i in 0..8 {
                 S::store_bools(a.add(first + i * S::N), acc[i], S::N as isize)
@@ -132,6 +140,7 @@ macro_rules! machine {
             static HANDLERS: [Handler; 256] = {
                 let mut t: [Handler; 256] = [End; 256];
                 machine!(@set t: LoadT, LoadB, LoadBools, Store, StoreBools, Square, FmaTT, FmaTB, FmaBT, FmaBB, FmaAccTT);
+                machine!(@set t: LoadBf16, LoadF16, StoreBf16, StoreF16);
                 machine!(@set t: FmaAccTB, FmaAccBB, SelTT, SelTB, SelBT, SelBB, SelThenTT, SelThenTB, SelThenBT);
                 machine!(@set t: SelThenBB, SelElseTT, SelElseTB, SelElseBT, SelElseBB);
                 t[Code::Spill as usize] = Store;
@@ -170,6 +179,6 @@ macro_rules! machine {
 }
 
 #[cfg(target_arch = "x86_64")]
-table!(machine avx512 Avx512 "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma");
+table!(machine avx512 Avx512 "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-table!(machine avx2 Avx2 "avx2,fma");
+table!(machine avx2 Avx2 "avx2,fma,f16c");

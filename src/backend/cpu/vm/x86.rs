@@ -1,4 +1,4 @@
-//! [`Simd`] for AVX-512 (F, DQ, BW, VL) and AVX2 with FMA.
+//! [`Simd`] for AVX-512 (F, DQ, BW, VL) and AVX2 with FMA and F16C.
 
 use std::arch::x86_64::*;
 
@@ -36,6 +36,24 @@ unsafe fn mask16(m: __mmask16) -> __m512 {
 fn first16(n: isize) -> __mmask16 {
     ((1u32 << n.clamp(0, 16)) - 1) as __mmask16
 }
+
+/// The bits of the nearest bf16, ties to even, in the upper half of each lane (the lower half is zero); NaN, made quiet,
+/// stays NaN. Integers: the instruction for it flushes denormals.
+#[inline(always)]
+unsafe fn bf16_bits(a: __m512) -> __m512i {
+    // SAFETY: the caller has AVX-512.
+    unsafe {
+        let bits = i(a);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a);
+        let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
+        _mm512_and_si512(_mm512_mask_mov_epi32(rounded, nan, quiet), _mm512_set1_epi32(0xffff_0000u32 as i32))
+    }
+}
+
+/// Rounding of `cvtps_ph`: to nearest, ties to even, whatever the control word says.
+const TO_NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
 /// `getmant` sign control: NaN for negative numbers, no sign from -0.
 const SIGN_NAN_ELSE_PLUS: i32 = _MM_MANT_SIGN_NAN | _MM_MANT_SIGN_ZERO;
@@ -129,7 +147,32 @@ impl Simd for Avx512 {
         }
     }
 
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8, n: isize) -> __m512 {
+        unsafe {
+            let halves = _mm256_maskz_loadu_epi16(first16(n), p.cast());
+            f(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8, n: isize) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first16(n), p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(p: *mut u8, v: __m512, n: isize) {
+        unsafe {
+            let halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(bf16_bits(v)));
+            _mm256_mask_storeu_epi16(p.cast(), first16(n), halves);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u8, v: __m512, n: isize) {
+        unsafe { _mm256_mask_storeu_epi16(p.cast(), first16(n), _mm512_cvtps_ph::<TO_NEAREST>(v)) }
+    }
+
     forward! {
+        bf16(a) = f(bf16_bits(a));
+        f16(a) = _mm512_cvtph_ps(_mm512_cvtps_ph::<TO_NEAREST>(a));
         neg(a) = f(_mm512_xor_si512(i(a), _mm512_set1_epi32(i32::MIN)));
         abs(a) = f(_mm512_and_si512(i(a), _mm512_set1_epi32(i32::MAX)));
         sqrt(a) = _mm512_sqrt_ps(a);
@@ -286,6 +329,52 @@ unsafe fn large8(a: __m256, r: __m256, instr: Instr) -> __m256 {
     }
 }
 
+/// As [`bf16_bits`].
+#[inline(always)]
+unsafe fn bf16_bits8(a: __m256) -> __m256i {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        let bits = i8(a);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+        let nan = i8(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, a));
+        let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
+        _mm256_and_si256(_mm256_blendv_epi8(rounded, quiet, nan), _mm256_set1_epi32(0xffff_0000u32 as i32))
+    }
+}
+
+/// Eight 16-bit elements, zero from the `n`-th on.
+#[inline(always)]
+unsafe fn load_halves(p: *const u8, n: isize) -> __m128i {
+    // SAFETY: the caller has AVX2, and `n` valid elements.
+    unsafe {
+        if n >= 8 {
+            return _mm_loadu_si128(p.cast());
+        }
+        let mut part = [0u16; 8];
+        for (k, e) in part.iter_mut().enumerate().take(n.max(0) as usize) {
+            *e = p.cast::<u16>().add(k).read_unaligned();
+        }
+        _mm_loadu_si128(part.as_ptr().cast())
+    }
+}
+
+/// Stores the first `n` of eight 16-bit elements.
+#[inline(always)]
+unsafe fn store_halves(p: *mut u8, v: __m128i, n: isize) {
+    // SAFETY: the caller has AVX2, and room for `n` elements.
+    unsafe {
+        if n >= 8 {
+            return _mm_storeu_si128(p.cast(), v);
+        }
+        let mut part = [0u16; 8];
+        _mm_storeu_si128(part.as_mut_ptr().cast(), v);
+        for (k, &e) in part.iter().enumerate().take(n.max(0) as usize) {
+            p.cast::<u16>().add(k).write_unaligned(e);
+        }
+    }
+}
+
 impl Simd for Avx2 {
     const N: usize = 8;
     type V = __m256;
@@ -336,7 +425,31 @@ impl Simd for Avx2 {
         }
     }
 
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8, n: isize) -> __m256 {
+        unsafe { f8(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load_halves(p, n)))) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8, n: isize) -> __m256 {
+        unsafe { _mm256_cvtph_ps(load_halves(p, n)) }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(p: *mut u8, v: __m256, n: isize) {
+        unsafe {
+            let words = _mm256_srli_epi32::<16>(bf16_bits8(v));
+            // `packus` keeps values below 2^16 as they are.
+            let low = _mm256_castsi256_si128(words);
+            store_halves(p, _mm_packus_epi32(low, _mm256_extracti128_si256::<1>(words)), n);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u8, v: __m256, n: isize) {
+        unsafe { store_halves(p, _mm256_cvtps_ph::<TO_NEAREST>(v), n) }
+    }
+
     forward! {
+        bf16(a) = f8(bf16_bits8(a));
+        f16(a) = _mm256_cvtph_ps(_mm256_cvtps_ph::<TO_NEAREST>(a));
         neg(a) = _mm256_xor_ps(a, _mm256_set1_ps(-0.0));
         abs(a) = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
         sqrt(a) = _mm256_sqrt_ps(a);

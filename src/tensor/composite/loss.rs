@@ -1,0 +1,201 @@
+//! Losses.
+
+use crate::base::location::Scope;
+use crate::base::{DType, Error, Loc, Result, Shape};
+use crate::tensor::Tensor;
+use crate::tensor::composite::need_float;
+
+/// What becomes of the losses of the elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reduction {
+    /// Their mean: a 0-d tensor. Elements that are ignored do not count.
+    #[default]
+    Mean,
+    /// Their sum: a 0-d tensor.
+    Sum,
+    /// They stay as they are.
+    None,
+}
+
+impl Reduction {
+    /// Applied to losses that all count.
+    fn of(self, losses: &Tensor) -> Result<Tensor> {
+        match self {
+            Reduction::Mean => losses.mean(()),
+            Reduction::Sum => losses.sum(()),
+            Reduction::None => Ok(losses.clone()),
+        }
+    }
+}
+
+/// How [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`] go about it. The default is the mean over all labels.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct CrossEntropy {
+    /// The axis of the classes; `None`: axis 1, or axis 0 of a 1-d tensor (PyTorch's).
+    pub axis: Option<isize>,
+    /// Elements with this label have no loss, and do not count for the mean (over none it is NaN). PyTorch ignores -100
+    /// unless told otherwise; here nothing is ignored unless told so.
+    pub ignore: Option<i64>,
+    /// Label smoothing: the target is `1 - smoothing` on the label and `smoothing / classes` on every class (Szegedy et al.,
+    /// "Rethinking the inception architecture", 2016). Cross entropy only.
+    pub smoothing: f64,
+    /// Mean, sum, or a loss per label.
+    pub reduction: Reduction,
+}
+
+impl Tensor {
+    /// Mean cross entropy of logits `[n, classes, ..]` against integer labels `[n, ..]`: a 0-d tensor. Of 1-d logits, `[classes]`,
+    /// against a 0-d label. See [`Tensor::cross_entropy_with`] for other axes, ignored labels and smoothing.
+    ///
+    /// A label out of range is found when the kernel runs, as an index of [`Tensor::gather`] is.
+    ///
+    /// Errors: shapes other than these; logits that are no floats, labels that are no integers.
+    #[track_caller]
+    pub fn cross_entropy(&self, labels: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.cross_entropy_with(labels, &CrossEntropy::default())
+    }
+
+    /// Cross entropy of logits against integer labels, whose shape is that of the logits without the axis of the classes.
+    ///
+    /// ```
+    /// use stepgraph::nn::{CrossEntropy, Reduction};
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let device = Device::cpu();
+    /// let logits = Tensor::from_vec(vec![0.0f32; 2 * 3 * 4], [2, 3, 4], &device)?;
+    /// let labels = Tensor::from_vec(vec![0i64, 3, -1, 2, -1, 1], [2, 3], &device)?;
+    /// let options = CrossEntropy { axis: Some(-1), ignore: Some(-1), ..CrossEntropy::default() };
+    /// let loss = logits.cross_entropy_with(&labels, &options)?;
+    /// assert!((loss.item::<f32>()? - 4f32.ln()).abs() < 1e-6);
+    /// let each = CrossEntropy { reduction: Reduction::None, ..options };
+    /// assert_eq!(logits.cross_entropy_with(&labels, &each)?.dims(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Tensor::cross_entropy`]; a smoothing outside of 0 to 1.
+    #[track_caller]
+    pub fn cross_entropy_with(&self, labels: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        let axis = self.class_axis("cross_entropy", labels, options)?;
+        if !(0.0..=1.0).contains(&options.smoothing) {
+            let given = options.smoothing.to_string();
+            return Err(Error::argument("cross_entropy", "a smoothing from 0 to 1", given).at(Loc::caller()));
+        }
+        negative_log_likelihood(&self.log_softmax(axis as isize)?, labels, axis, options, options.smoothing)
+    }
+
+    /// Negative log likelihood: as [`Tensor::cross_entropy_with`], of log-probabilities such as [`Tensor::log_softmax`] gives. There is
+    /// no smoothing.
+    ///
+    /// Errors: as [`Tensor::cross_entropy`].
+    #[track_caller]
+    pub fn nll_loss(&self, labels: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        let axis = self.class_axis("nll_loss", labels, options)?;
+        negative_log_likelihood(self, labels, axis, options, 0.0)
+    }
+
+    /// The axis of the classes, the labels' shape and dtype checked against it.
+    #[track_caller]
+    fn class_axis(&self, op: &'static str, labels: &Tensor, options: &CrossEntropy) -> Result<usize> {
+        need_float(op, &[self])?;
+        let fail = |e: Error| e.at(Loc::caller());
+        let axis = self.axis(op, options.axis.unwrap_or((self.rank() > 1) as isize)).map_err(fail)?;
+        let want = self.shape().reduce(1 << axis, false);
+        if labels.shape() != want {
+            let expected = format!("labels of shape {want}, that of {} without axis {axis} of the classes", self.ty());
+            return Err(fail(Error::shape(op, expected, labels.ty().to_string())));
+        }
+        if labels.dtype().is_float() || labels.dtype() == DType::Bool {
+            return Err(fail(Error::dtype(op, "integer labels", labels.dtype())));
+        }
+        Ok(axis)
+    }
+
+    /// Mean of the squared differences: a 0-d tensor.
+    #[track_caller]
+    pub fn mse(&self, target: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.mse_with(target, Reduction::Mean)
+    }
+
+    /// The squared differences, or their sum or mean.
+    #[track_caller]
+    pub fn mse_with(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        need_float("mse", &[self, target])?;
+        let d = self.sub(target)?;
+        reduction.of(&d.mul(&d)?)
+    }
+
+    /// Huber's loss (1964) of the differences `d`: `d²/2` up to `|d| = delta`, beyond that `delta (|d| - delta/2)`.
+    ///
+    /// Errors: a `delta` that is not above 0; operands that are no floats.
+    #[track_caller]
+    pub fn huber(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        need_float("huber", &[self, target])?;
+        if delta.is_nan() || delta <= 0.0 {
+            return Err(Error::argument("huber", "a delta above 0", delta.to_string()).at(Loc::caller()));
+        }
+        let d = self.sub(target)?;
+        let size = d.abs()?;
+        let near = d.mul(&d)?.mul(0.5)?;
+        let far = size.sub(0.5 * delta)?.mul(delta)?;
+        reduction.of(&size.le(delta)?.select(&near, &far)?)
+    }
+
+    /// The smooth L1 loss (Girshick, "Fast R-CNN", 2015) of the differences `d`: `d²/(2 beta)` below `|d| = beta`, from there on
+    /// `|d| - beta/2`; for `beta` 0 `|d|`.
+    ///
+    /// Errors: a negative `beta`; operands that are no floats.
+    #[track_caller]
+    pub fn smooth_l1(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        need_float("smooth_l1", &[self, target])?;
+        if beta.is_nan() || beta < 0.0 {
+            return Err(Error::argument("smooth_l1", "a beta of at least 0", beta.to_string()).at(Loc::caller()));
+        }
+        let d = self.sub(target)?;
+        let size = d.abs()?;
+        if beta == 0.0 {
+            return reduction.of(&size);
+        }
+        let near = d.mul(&d)?.mul(0.5 / beta)?;
+        reduction.of(&size.lt(beta)?.select(&near, &size.sub(0.5 * beta)?)?)
+    }
+}
+
+/// The losses of log-probabilities along `axis`, reduced.
+fn negative_log_likelihood(
+    log_p: &Tensor,
+    labels: &Tensor,
+    axis: usize,
+    options: &CrossEntropy,
+    smoothing: f64,
+) -> Result<Tensor> {
+    let ignored = options.ignore.map(|label| labels.eq(label)).transpose()?;
+    let index = match &ignored {
+        // Any class will do.
+        Some(ignored) => ignored.select(0i64, labels)?,
+        None => labels.clone(),
+    };
+    let index = if index.dtype() == DType::I64 { index } else { index.to_dtype(DType::I64)? };
+    let kept = Shape::new(log_p.dims())?.reduce(1 << axis, true);
+    let picked = log_p.gather(axis as isize, &index.reshape(kept)?)?.reshape(labels.shape())?;
+    let losses = if smoothing == 0.0 {
+        picked
+    } else {
+        let even = log_p.mean(axis as isize)?;
+        picked.mul(1.0 - smoothing)?.add(&even.mul(smoothing)?)?
+    };
+    let Some(ignored) = ignored else { return options.reduction.of(&losses)?.neg() };
+    let losses = ignored.select(0.0, &losses.neg()?)?;
+    match options.reduction {
+        Reduction::None => Ok(losses),
+        Reduction::Sum => losses.sum(()),
+        Reduction::Mean => losses.sum(())?.div(&ignored.not()?.to_dtype(losses.dtype())?.sum(())?),
+    }
+}

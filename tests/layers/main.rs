@@ -1,0 +1,16 @@
+//! Composites and layers: values against formulas in double precision written out here, or figures computed
+//! by other libraries; gradients against finite differences of these formulas; eager, traced and frozen bit for bit alike.
+
+// Loops over indices follow the formulas.
+#![allow(clippy::needless_range_loop, clippy::type_complexity)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod check;
+
+mod activations;
+mod losses;
+mod modules;
+mod norms;
+mod regular;
