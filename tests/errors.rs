@@ -5,7 +5,7 @@ mod harness;
 use harness::{own_device, values, vector};
 use stepgraph::autograd::{self, GradOptions, Wrt};
 use stepgraph::nn::Linear;
-use stepgraph::optim::{Adam, AdamConfig, Sgd};
+use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
 use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit};
 
 /// What a message must say besides the place.
@@ -143,7 +143,7 @@ fn devices() {
     wrong!(d, "a write from another device", ["Var::set", "to_device"], w.set(&there));
     let both = || vec![w.clone(), v.clone()];
     wrong!(d, "parameters on two", ["Adam", "to_device"], Adam::new(both(), AdamConfig::default()));
-    wrong!(d, "no parameters", ["Sgd", "at least one"], Sgd::new(vec![], 0.1, 0.0));
+    wrong!(d, "no parameters", ["Sgd", "at least one"], Sgd::new(vec![], SgdConfig::default()));
     let isa = CpuOptions { isa: Some("mmx".into()), ..CpuOptions::default() };
     let text = Device::cpu_with(&isa).expect_err("no such instruction set").to_string();
     assert!(text.contains("avx512") && text.contains("mmx"), "{text}");
@@ -193,7 +193,7 @@ fn gradients_on_request() {
     wrong!(d, "integers trained", ["set_trainable", "floats", "i64"], state.set_trainable(true));
     let tracked = || (x.require_grad().expect("floats") * 2.0).and_then(|t| t.sum(())).expect("a number");
     wrong!(d, "backward without a Var", ["backward", "Var"], tracked().backward());
-    wrong!(d, "another shape", ["from_pairs", "f32[2]", "f32[3]"], Gradients::from_pairs([(&w, long.clone())]));
+    wrong!(d, "another shape", ["from_pairs", "[2]", "[3]"], Gradients::from_pairs([(w.clone(), long.clone())]));
 }
 
 /// Gradients with respect to values from outside the step: fine if nothing more can lie behind them, else refused.

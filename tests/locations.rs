@@ -5,7 +5,7 @@ mod harness;
 use harness::{filled, own_device, scalar, vector};
 use stepgraph::diag::report::{Note, Report};
 use stepgraph::nn::{Linear, Module};
-use stepgraph::optim::{Adam, AdamConfig, Sgd};
+use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
 use stepgraph::{Device, Result, Rng, Tensor, Var, jit};
 
 /// Each note lies in this file, at one of its lines; so does every place named in its text.
@@ -51,7 +51,8 @@ fn model(device: &Device) -> (Linear, Linear, Adam, Tensor, Tensor) {
 fn divergences() {
     let device = &own_device();
     let (a, b, mut adam, x, labels) = model(device);
-    let mut sgd = Sgd::new(a.parameters(), 0.1, 0.9).expect("an optimizer");
+    let mut sgd =
+        Sgd::new(a.parameters(), SgdConfig { lr: 0.1, momentum: 0.9, ..SgdConfig::default() }).expect("an optimizer");
     let mut step = jit::Step::new();
     let mut kept = Vec::new();
     let mut run = |way: usize| {

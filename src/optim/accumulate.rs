@@ -1,8 +1,9 @@
 //! Gradients summed over several backward passes before one update.
 
 use crate::base::location::Scope;
-use crate::base::{DType, Loc, Result};
-use crate::optim::one_device;
+use crate::base::{Loc, Result};
+use crate::optim::group::Group;
+use crate::optim::target::{Target, cast, working};
 use crate::tensor::{Gradients, Tensor, Var};
 
 /// Sums gradients over micro-batches, so that one update sees a larger batch than fits at once. Those of 16-bit
@@ -17,7 +18,7 @@ use crate::tensor::{Gradients, Tensor, Var};
 /// use stepgraph::{Device, Result, Tensor, Var, optim};
 /// # fn main() -> Result<()> {
 /// let w = Var::new(&Tensor::from_vec(vec![0.0f32], [1], &Device::cpu())?)?;
-/// let mut sgd = optim::Sgd::new(vec![w.clone()], 0.1, 0.0)?;
+/// let mut sgd = optim::Sgd::new(vec![w.clone()], optim::SgdConfig { lr: 0.1, ..Default::default() })?;
 /// let mut sums = optim::Accumulator::new(vec![w.clone()])?;
 /// for x in [1.0, 3.0] {
 ///     sums.add(&(w.get() * x)?.sum(())?.backward()?)?;
@@ -40,16 +41,13 @@ pub struct Accumulator {
 impl Accumulator {
     /// Zero sums, one a parameter.
     ///
-    /// Errors: no parameters, or parameters on different devices.
+    /// Errors: no parameters, one twice, or parameters on different devices.
     #[track_caller]
     pub fn new(parameters: Vec<Var>) -> Result<Accumulator> {
+        let at = Loc::caller();
         let _scope = Scope::enter();
-        let device = one_device("Accumulator::new", &parameters).map_err(|e| e.at(Loc::caller()))?;
-        let zeros = |p: &Var| {
-            let dtype = if p.dtype().is_half() { DType::F32 } else { p.dtype() };
-            Var::state(&Tensor::zeros(p.shape(), dtype, &device)?)
-        };
-        let sums = parameters.iter().map(zeros).collect::<Result<Vec<_>>>()?;
+        let target = Target::new("Accumulator::new", vec![Group::new(parameters)]).map_err(|e| e.at(at))?;
+        let (parameters, sums) = (target.parameters(), target.zeros()?);
         Ok(Accumulator { present: vec![false; sums.len()], parameters, sums, count: 0 })
     }
 
@@ -59,7 +57,7 @@ impl Accumulator {
         let _scope = Scope::enter();
         for ((p, sum), present) in self.parameters.iter().zip(&self.sums).zip(&mut self.present) {
             let Some(g) = gradients.get(p) else { continue };
-            sum.set(&sum.get().add(&g.to_dtype(sum.dtype())?)?)?;
+            sum.set(&sum.get().add(cast(g, working(p.dtype()))?)?)?;
             *present = true;
         }
         self.count += 1;
@@ -85,7 +83,7 @@ impl Accumulator {
         let mut pairs = Vec::with_capacity(self.sums.len());
         for ((p, sum), _) in self.parameters.iter().zip(&self.sums).zip(&self.present).filter(|(_, present)| **present)
         {
-            pairs.push((p, value(sum)?.to_dtype(p.dtype())?));
+            pairs.push((p.clone(), cast(value(sum)?, p.dtype())?));
         }
         Gradients::from_pairs(pairs)
     }

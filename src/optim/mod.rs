@@ -1,179 +1,201 @@
-//! Floor 9: optimizers. Ordinary eager code over [`Var`]s.
+//! Floor 9: optimizers, what goes with them, and learning rate schedules. Ordinary eager code over [`Var`]s.
 //!
-//! All state that changes, the step count included, lives in `Var`s, in eager mode too: so a traced
-//! step is the same as an eager one, and can be frozen.
+//! All state that changes, step counts and bias corrections included, lives in `Var`s, in eager mode too: so a
+//! traced step is the same as an eager one, and can be frozen. Learning rates, decays and the like are host
+//! numbers: a changed one takes effect at the next call, traced or not.
+//!
+//! - [`Sgd`], [`Adam`], [`AdamW`], [`Lion`], [`RmsProp`], all of them [`Optimizer`]s, with PyTorch's formulas
+//!   and defaults; parameters may be given in [`Group`]s with rates and decays of their own.
+//! - [`Accumulator`], gradients summed over micro-batches; [`clip_grad_norm`] and [`clip_grad_value`]; [`Ema`], averages of parameters; [`Schedule`]s.
+//!
+//! A parameter without a gradient in a step stays as it is, and so does its state. Parameters of 16 bits are updated
+//! in f32, with state in f32, and rounded once when they are written.
+
+/// A doc example with an optimizer of one parameter `w`.
+macro_rules! example {
+    ($name:ident, $config:ident, $code:literal) => {
+        concat!(
+            "```\nuse stepgraph::{Device, Result, Tensor, Var};\nuse stepgraph::optim::{",
+            stringify!($name),
+            ", ",
+            stringify!($config),
+            "};\n# fn main() -> Result<()> {\nlet w = Var::new(&Tensor::full((), 1.0, &Device::cpu())?)?;\nlet mut optimizer = ",
+            stringify!($name),
+            "::new(vec![w.clone()], ",
+            stringify!($config),
+            "::default())?;\n",
+            $code,
+            "\n# Ok(())\n# }\n```"
+        )
+    };
+}
+
+/// The methods that every optimizer has. Needs fields `config` and `target`, and the methods `update` and `named`.
+macro_rules! optimizer {
+    ($name:ident, $config:ident) => {
+        impl $name {
+            /// For `parameters` in one group: see `with_groups`, also for errors.
+            ///
+            #[doc = example!($name, $config, "assert_eq!(optimizer.groups().len(), 1);")]
+            #[track_caller]
+            pub fn new(parameters: Vec<Var>, config: $config) -> Result<$name> {
+                $name::with_groups(vec![Group::new(parameters)], config)
+            }
+
+            /// Updates every parameter that has a gradient; the others, and their state, stay as they are.
+            ///
+            /// Errors: a gradient of another shape than its parameter's; out of memory.
+            ///
+            #[doc = example!($name, $config, "optimizer.step(&w.get().sum(())?.backward()?)?;\nassert!(w.get().item::<f32>()? < 1.0);")]
+            #[track_caller]
+            pub fn step(&mut self, gradients: &Gradients) -> Result<()> {
+                let at = Loc::caller();
+                let _scope = Scope::enter();
+                self.update(gradients).map_err(|e| e.at(at))
+            }
+
+            /// The parameters, group by group.
+            ///
+            #[doc = example!($name, $config, "assert!(optimizer.parameters()[0].same(&w));")]
+            pub fn parameters(&self) -> Vec<Var> {
+                self.target.parameters()
+            }
+
+            /// The groups, in order.
+            ///
+            #[doc = example!($name, $config, "assert_eq!(optimizer.groups().len(), 1);")]
+            pub fn groups(&self) -> &[Group] {
+                self.target.groups()
+            }
+
+            /// The groups, to change their rates and decays: takes effect at the next step.
+            ///
+            #[doc = example!($name, $config, "optimizer.groups_mut()[0].set_lr_factor(0.1);")]
+            pub fn groups_mut(&mut self) -> &mut [Group] {
+                self.target.groups_mut()
+            }
+
+            /// The optimizer's own state by name, in a fixed order: what a checkpoint has to hold. Names are
+            /// those of the state and the number of the parameter or group.
+            ///
+            #[doc = example!($name, $config, "for (name, var) in optimizer.named_state() {\n    println!(\"{name}: {var:?}\");\n}")]
+            pub fn named_state(&self) -> Vec<(String, Var)> {
+                self.named()
+            }
+
+            /// Every `Var` of `named_state`, in its order.
+            ///
+            #[doc = example!($name, $config, "assert_eq!(optimizer.state().len(), optimizer.named_state().len());")]
+            pub fn state(&self) -> Vec<Var> {
+                self.named().into_iter().map(|(_, v)| v).collect()
+            }
+
+            /// The learning rate; a group's own is this times its factor.
+            ///
+            #[doc = example!($name, $config, "assert_eq!(optimizer.lr(), optimizer.config().lr);")]
+            pub fn lr(&self) -> f64 {
+                self.config.lr
+            }
+
+            /// The learning rate from now on: takes effect at the next step, traced or not.
+            ///
+            #[doc = example!($name, $config, "optimizer.set_lr(0.02);\nassert_eq!(optimizer.lr(), 0.02);")]
+            pub fn set_lr(&mut self, lr: f64) {
+                self.config.lr = lr;
+            }
+
+            /// What it was made with, and the present learning rate.
+            ///
+            #[doc = example!($name, $config, "optimizer.set_lr(0.02);\nassert_eq!(optimizer.config().lr, 0.02);")]
+            pub fn config(&self) -> &$config {
+                &self.config
+            }
+        }
+
+        impl Optimizer for $name {
+            #[track_caller]
+            fn step(&mut self, gradients: &Gradients) -> Result<()> {
+                $name::step(self, gradients)
+            }
+            fn parameters(&self) -> Vec<Var> {
+                $name::parameters(self)
+            }
+            fn named_state(&self) -> Vec<(String, Var)> {
+                $name::named_state(self)
+            }
+            fn lr(&self) -> f64 {
+                $name::lr(self)
+            }
+            fn set_lr(&mut self, lr: f64) {
+                $name::set_lr(self, lr)
+            }
+        }
+    };
+}
 
 mod accumulate;
+mod adam;
+mod adamw;
+mod clip;
+mod ema;
+mod group;
+mod lion;
+mod numbers;
+mod rms_prop;
+mod schedule;
+mod sgd;
+mod target;
+
+use crate::base::Result;
+use crate::tensor::{Gradients, Var};
 
 pub use accumulate::Accumulator;
+pub use adam::{Adam, AdamConfig};
+pub use adamw::{AdamW, AdamWConfig};
+pub use clip::{clip_grad_norm, clip_grad_value};
+pub use ema::Ema;
+pub use group::Group;
+pub use lion::{Lion, LionConfig};
+pub use rms_prop::{RmsProp, RmsPropConfig};
+pub use schedule::Schedule;
+pub use sgd::{Sgd, SgdConfig};
 
-use crate::base::location::Scope;
-use crate::base::{DType, Error, Loc, Result};
-use crate::tensor::{Gradients, Tensor, Var};
-
-/// Configuration of [`Adam`].
-#[derive(Clone, Copy, Debug)]
-pub struct AdamConfig {
-    /// Learning rate.
-    pub lr: f64,
-    /// Decay of the first moment.
-    pub beta1: f64,
-    /// Decay of the second moment.
-    pub beta2: f64,
-    /// Added to the denominator.
-    pub eps: f64,
-}
-
-/// Kingma & Ba 2015, and PyTorch's defaults: 1e-3, 0.9, 0.999, 1e-8.
-impl Default for AdamConfig {
-    fn default() -> Self {
-        AdamConfig { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8 }
-    }
-}
-
-/// Adam (Kingma & Ba, "Adam: a method for stochastic optimization", 2015, algorithm 1).
+/// What updates parameters from gradients. Every optimizer has these methods of its own, too, so that the
+/// trait is needed only by code that is generic over optimizers.
 ///
-/// `m ← β₁m + (1-β₁)g`, `v ← β₂v + (1-β₂)g²`, `p ← p - lr/(1-β₁ᵗ) · m / (√v/√(1-β₂ᵗ) + ε)`.
-#[derive(Debug)]
-pub struct Adam {
-    config: AdamConfig,
-    parameters: Vec<Var>,
-    first: Vec<Var>,
-    second: Vec<Var>,
-    /// Steps taken, i64.
-    count: Var,
-    /// β₁ᵗ and β₂ᵗ, f32.
-    beta1_power: Var,
-    beta2_power: Var,
-}
+/// ```
+/// use stepgraph::optim::{Lion, LionConfig, Optimizer, Sgd, SgdConfig};
+/// use stepgraph::{Device, Result, Tensor, Var};
+///
+/// fn descend(optimizer: &mut dyn Optimizer, w: &Var) -> Result<f32> {
+///     optimizer.set_lr(0.5);
+///     optimizer.step(&w.get().mul(w.get())?.sum(())?.backward()?)?;
+///     w.get().item()
+/// }
+///
+/// # fn main() -> Result<()> {
+/// let w = Var::new(&Tensor::full((), 4.0, &Device::cpu())?)?;
+/// let mut sgd = Sgd::new(vec![w.clone()], SgdConfig::default())?;
+/// assert_eq!(descend(&mut sgd, &w)?, 0.0); // 4 - 0.5 * 8
+/// w.set(&Tensor::full((), 4.0, &Device::cpu())?)?;
+/// let mut lion = Lion::new(vec![w.clone()], LionConfig::default())?;
+/// assert_eq!(descend(&mut lion, &w)?, 3.5); // 4 - 0.5 * sign(8)
+/// # Ok(())
+/// # }
+/// ```
+pub trait Optimizer {
+    /// Updates every parameter that has a gradient; the others, and their state, stay as they are.
+    fn step(&mut self, gradients: &Gradients) -> Result<()>;
 
-impl Adam {
-    /// Moments at zero for each parameter.
-    ///
-    /// Errors: no parameters, or parameters on different devices.
-    #[track_caller]
-    pub fn new(parameters: Vec<Var>, config: AdamConfig) -> Result<Adam> {
-        let _scope = Scope::enter();
-        let device = one_device("Adam::new", &parameters).map_err(|e| e.at(Loc::caller()))?;
-        let zeros = || -> Result<Vec<Var>> {
-            parameters.iter().map(|p| Var::state(&Tensor::zeros(p.shape(), p.dtype(), &device)?)).collect()
-        };
-        let one = Tensor::ones((), DType::F32, &device)?;
-        Ok(Adam {
-            config,
-            first: zeros()?,
-            second: zeros()?,
-            count: Var::state(&Tensor::zeros((), DType::I64, &device)?)?,
-            beta1_power: Var::state(&one)?,
-            beta2_power: Var::state(&one)?,
-            parameters,
-        })
-    }
+    /// The parameters, group by group.
+    fn parameters(&self) -> Vec<Var>;
 
-    /// The learning rate from now on; takes effect at the next [`Adam::step`], traced or not.
-    pub fn set_lr(&mut self, lr: f64) {
-        self.config.lr = lr;
-    }
+    /// The optimizer's own state by name, in a fixed order: what a checkpoint has to hold.
+    fn named_state(&self) -> Vec<(String, Var)>;
 
-    /// The learning rate.
-    pub fn lr(&self) -> f64 {
-        self.config.lr
-    }
+    /// The learning rate; a group's own is this times its factor.
+    fn lr(&self) -> f64;
 
-    /// Every `Var` of the optimizer's own state.
-    pub fn state(&self) -> Vec<Var> {
-        let own = [self.count.clone(), self.beta1_power.clone(), self.beta2_power.clone()];
-        self.first.iter().chain(&self.second).cloned().chain(own).collect()
-    }
-
-    /// Updates every parameter that has a gradient; the others stay as they are.
-    #[track_caller]
-    pub fn step(&mut self, gradients: &Gradients) -> Result<()> {
-        let _scope = Scope::enter();
-        let AdamConfig { lr, beta1, beta2, eps } = self.config;
-        self.count.set(&self.count.get().add(1i64)?)?;
-        self.beta1_power.set(&self.beta1_power.get().mul(beta1)?)?;
-        self.beta2_power.set(&self.beta2_power.get().mul(beta2)?)?;
-        let step_size = (lr / (1.0 - self.beta1_power.get())?)?;
-        let correction = (1.0 - self.beta2_power.get())?.sqrt()?;
-        for ((p, m), v) in self.parameters.iter().zip(&self.first).zip(&self.second) {
-            let Some(g) = gradients.get(p) else { continue };
-            let first = m.get().mul(beta1)?.add(&g.mul(1.0 - beta1)?)?;
-            let second = v.get().mul(beta2)?.add(&g.mul(&g)?.mul(1.0 - beta2)?)?;
-            let denominator = second.sqrt()?.div(&correction)?.add(eps)?;
-            p.set(&p.get().sub(&first.div(&denominator)?.mul(&step_size)?)?)?;
-            m.set(&first)?;
-            v.set(&second)?;
-        }
-        Ok(())
-    }
-}
-
-/// Stochastic gradient descent with momentum: `v ← μv + g`, `p ← p - lr·v` (PyTorch's form).
-#[derive(Debug)]
-pub struct Sgd {
-    lr: f64,
-    momentum: f64,
-    parameters: Vec<Var>,
-    velocity: Vec<Var>,
-}
-
-impl Sgd {
-    /// `momentum` 0 keeps no state.
-    ///
-    /// Errors: no parameters, or parameters on different devices.
-    #[track_caller]
-    pub fn new(parameters: Vec<Var>, lr: f64, momentum: f64) -> Result<Sgd> {
-        let _scope = Scope::enter();
-        let device = one_device("Sgd::new", &parameters).map_err(|e| e.at(Loc::caller()))?;
-        let velocity = if momentum == 0.0 {
-            Vec::new()
-        } else {
-            parameters
-                .iter()
-                .map(|p| Var::state(&Tensor::zeros(p.shape(), p.dtype(), &device)?))
-                .collect::<Result<_>>()?
-        };
-        Ok(Sgd { lr, momentum, parameters, velocity })
-    }
-
-    /// The learning rate from now on.
-    pub fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
-    }
-
-    /// Every `Var` of the optimizer's own state.
-    pub fn state(&self) -> Vec<Var> {
-        self.velocity.clone()
-    }
-
-    /// Updates every parameter that has a gradient; the others stay as they are.
-    #[track_caller]
-    pub fn step(&mut self, gradients: &Gradients) -> Result<()> {
-        let _scope = Scope::enter();
-        for (i, p) in self.parameters.iter().enumerate() {
-            let Some(g) = gradients.get(p) else { continue };
-            let update = match self.velocity.get(i) {
-                Some(v) => {
-                    let new = v.get().mul(self.momentum)?.add(&g)?;
-                    v.set(&new)?;
-                    new
-                }
-                None => g,
-            };
-            p.set(&p.get().sub(&update.mul(self.lr)?)?)?;
-        }
-        Ok(())
-    }
-}
-
-fn one_device(op: &'static str, parameters: &[Var]) -> Result<crate::tensor::Device> {
-    let Some(first) = parameters.first() else {
-        return Err(Error::argument(op, "at least one parameter", "none"));
-    };
-    if let Some(p) = parameters.iter().find(|p| p.device() != first.device()) {
-        let (left, right) = (first.device().name().to_string(), p.device().name().to_string());
-        return Err(crate::base::ErrorKind::Device { op, left, right }.into());
-    }
-    Ok(first.device().clone())
+    /// The learning rate from now on: takes effect at the next step, traced or not.
+    fn set_lr(&mut self, lr: f64);
 }

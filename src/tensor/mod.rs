@@ -15,6 +15,7 @@ pub mod var;
 mod arith;
 pub mod composite;
 mod create;
+mod gradients;
 mod promote;
 mod read;
 pub mod reduce;

@@ -31,6 +31,8 @@ pub(crate) trait Recorder {
     fn var_flagged(&mut self, var: &Var);
     /// The gradient of `var` in the table of an own `backward`; `None`: no gradient reached it.
     fn gradient(&mut self, table: &Arc<GradTable>, var: &Var) -> Option<Tensor>;
+    /// All gradients in the table of an own `backward`, by `Var` id.
+    fn gradients(&mut self, table: &Arc<GradTable>) -> Vec<(u64, Tensor)>;
     /// A random op is about to be emitted with a counter of `rng`.
     fn draw(&mut self, rng: &Rng);
     /// For downcasting by the owner.

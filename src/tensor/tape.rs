@@ -56,43 +56,6 @@ pub(crate) struct GradTable {
 }
 
 impl Gradients {
-    /// Gradients that were computed by the caller: clipped, scaled, averaged or accumulated ones, for an optimizer.
-    /// A `Var` that occurs again has the last one.
-    ///
-    /// Errors: a gradient of another dtype, shape or device than its `Var`'s.
-    ///
-    /// ```
-    /// use stepgraph::{Device, Gradients, Result, Tensor, Var};
-    /// # fn main() -> Result<()> {
-    /// let w = Var::new(&Tensor::from_vec(vec![3.0f32], [1], &Device::cpu())?)?;
-    /// let g = (w.get() * w.get())?.sum(())?.backward()?.get(&w).unwrap();
-    /// let clipped = Gradients::from_pairs([(&w, g.minimum(1.0)?)])?;
-    /// assert_eq!(clipped.get(&w).unwrap().to_vec::<f32>()?, [1.0]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a Var, Tensor)>) -> Result<Gradients> {
-        let loc = Loc::caller();
-        let mut entries: Vec<(u64, Tensor)> = Vec::new();
-        for (var, t) in pairs {
-            if var.ty() != t.ty() || var.device() != t.device() {
-                let expected = format!("a gradient like its Var: {} on {}", var.ty(), var.device());
-                let given = format!("{} on {}", t.ty(), t.device());
-                return Err(Error::shape("Gradients::from_pairs", expected, given).at(loc));
-            }
-            match entries.iter_mut().find(|(id, _)| *id == var.id()) {
-                Some(entry) => entry.1 = t,
-                None => entries.push((var.id(), t)),
-            }
-        }
-        Ok(Gradients::ready(entries))
-    }
-
-    fn ready(entries: Vec<(u64, Tensor)>) -> Gradients {
-        Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries: OnceLock::from(entries) }))
-    }
-
     /// The gradient with respect to `var`, of its shape and dtype; `None` when the scalar does not depend on it.
     pub fn get(&self, var: &Var) -> Option<Tensor> {
         if let Some(entries) = self.0.entries.get() {
@@ -298,7 +261,8 @@ pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<(Gradients, u3
     let grads = differentiate(&mut cx, &entries, ids[&loss.addr()], None, &wanted)?;
     let sums = sum_by_target(&mut cx, &leaves, &grads)?;
     let ops = (cx.values.len() - known) as u32;
-    Ok((Gradients::ready(sums.into_iter().map(|(id, grad)| (id, cx.value(grad))).collect()), ops))
+    let entries = OnceLock::from(sums.into_iter().map(|(id, grad)| (id, cx.value(grad))).collect::<Vec<_>>());
+    Ok((Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries })), ops))
 }
 
 /// [`crate::tensor::autograd::grad`] over the eager tape, as far back as to the op number `since`. Also gives the number

@@ -476,6 +476,14 @@ impl Recorder for Session {
         self.handle(v).ok().cloned()
     }
 
+    fn gradients(&mut self, table: &Arc<GradTable>) -> Vec<(u64, Tensor)> {
+        let event = &self.tree.paths[table.event.0 as usize].events[table.event.1 as usize];
+        let grads = event.extra.as_ref().map_or(&[][..], |x| &x.grads);
+        let pair =
+            |&(slot, v): &(u32, ValId)| Some((self.vars.get(slot as usize)?.var.id(), self.handle(v).ok()?.clone()));
+        grads.iter().filter_map(pair).collect()
+    }
+
     fn draw(&mut self, rng: &Rng) {
         self.pending_draw = Some(rng.clone());
     }

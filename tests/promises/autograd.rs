@@ -346,7 +346,9 @@ pub fn accumulated_gradients(device: &Device) {
         let (w, idle) =
             (Var::new(&scalar(1.0, device)).expect("a Var"), Var::new(&scalar(7.0, device)).expect("a Var"));
         let mut sums = optim::Accumulator::new(vec![w.clone(), idle.clone()]).expect("an accumulator");
-        let mut sgd = optim::Sgd::new(vec![w.clone(), idle.clone()], rate, 0.0).expect("an optimizer");
+        let mut sgd =
+            optim::Sgd::new(vec![w.clone(), idle.clone()], optim::SgdConfig { lr: rate, ..Default::default() })
+                .expect("an optimizer");
         let (mut micro, mut update) = (jit::Step::new(), jit::Step::new());
         let mut reference = 1.0f64;
         for batch in batches.iter().cycle().take(6) {

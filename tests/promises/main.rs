@@ -7,6 +7,7 @@ mod harness;
 mod aliasing;
 mod autograd;
 mod bounds;
+mod dtypes;
 mod failures;
 mod freezing;
 mod gradients;

@@ -1,7 +1,7 @@
 //! State in `Var`s, in structs, in optimizers; parameters swapped, reloaded, rebound.
 
 use stepgraph::nn::{Linear, Module};
-use stepgraph::optim::{Adam, AdamConfig, Sgd};
+use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
 use stepgraph::{Device, Rng, Tensor, Var, jit};
 
 use crate::harness::{Expect, assert_close, compare, filled, scalar, values, vector, zeros};
@@ -58,7 +58,7 @@ pub fn momentum_with_a_changing_rate(device: &Device) {
         &Expect::steady(10),
         || {
             let layer = Linear::new(5, 3, &Rng::seed_from(3), device)?;
-            let sgd = Sgd::new(layer.parameters(), 0.1, 0.9)?;
+            let sgd = Sgd::new(layer.parameters(), SgdConfig { lr: 0.1, momentum: 0.9, ..SgdConfig::default() })?;
             Ok((layer, sgd, filled(&[7, 5], 1, device), filled(&[7, 3], 2, device)))
         },
         |s, k| {

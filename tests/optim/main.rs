@@ -1,0 +1,10 @@
+//! Optimizers and what goes with them, against formulas written out again in double precision and figures of others.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod averages;
+mod clipping;
+mod formulas;
+mod groups;
+mod schedules;
