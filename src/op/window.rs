@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use crate::base::host::HostData;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
-use crate::kernel;
+use crate::kernel::{self, Instr, Ty};
 use crate::op::lowering::{Expr, Within, not_affine};
 use crate::op::movement::{gradient, operand_shape};
-use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, concat::choose, host};
+use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, host};
 
 /// [`Op::Window`].
 #[derive(Clone, Copy)]
@@ -160,28 +160,26 @@ impl Rules for Fold {
         let result = self.infer(&host::types(operands))?;
         let (x, axis) = (&operands[0], self.axis as usize);
         let (count, size) = windows_of(self.name(), axis, x.shape)?;
-        let mut out = host::zeros(result.shape, &x.data);
+        let (n, dtype) = (result.shape.numel(), result.dtype);
+        // 16-bit floats add up in f32 and round once, integers in i64 and wrap.
+        let add = Instr::Add.on(Ty::of(dtype)).ok_or_else(|| Error::bug(self.name(), "a dtype without a sum"))?;
+        let (mut reals, mut lanes) = (vec![0.0f64; n], vec![0; n]);
         for w in 0..size {
-            // Element w of each window, the others' places zero.
-            let inside = Layout::contiguous(result.shape).slice(axis, w * self.dilation, count, self.step as isize);
+            // Element w of each window, everywhere else zero.
+            let to = Layout::contiguous(result.shape).slice(axis, w * self.dilation, count, self.step as isize);
             let from = host::positions(&Layout::contiguous(x.shape).slice(axis + 1, w, 1, 1));
-            let to = host::positions(&inside);
-            macro_rules! add {
-                ($($kind:ident: $sum:expr),*) => {
-                    match (&mut out.data, &x.data) {
-                        $((HostData::$kind(o), HostData::$kind(v)) => {
-                            let mut element = vec![Default::default(); o.len()];
-                            to.iter().zip(&from).for_each(|(&t, &f)| element[t] = v[f]);
-                            let sum: fn(_, _) -> _ = $sum;
-                            o.iter_mut().zip(element).for_each(|(o, e)| *o = if w == 0 { e } else { sum(*o, e) });
-                        })*
-                        _ => {}
-                    }
-                };
+            let mut element = x.data.zeros(n);
+            element.put(&host::positions(&to), &x.data.pick(&from));
+            if let HostData::Real(_, element) = &element {
+                reals.iter_mut().zip(element).for_each(|(sum, e)| *sum += e);
+            } else {
+                let sums = lanes.iter_mut().zip(element.lanes());
+                sums.for_each(|(sum, e)| *sum = if w == 0 { e } else { add.eval(&[*sum, e]) });
             }
-            add!(F32: |a: f32, b| a + b, I64: i64::wrapping_add, F64: |a: f64, b| a + b);
         }
-        Ok(out)
+        let real = host::is_real(operands);
+        let data = if real { HostData::Real(dtype, reals) } else { HostData::from_lanes(dtype, &lanes) };
+        Ok(HostValue::new(result.shape, data))
     }
 
     fn flops(&self, operands: &[Type], result: Type) -> u64 {
@@ -198,7 +196,7 @@ impl Rules for Fold {
         let (axis, shape, domain) = (self.axis as usize, operand_shape(cx)?, cx.domain());
         let map = map.by_axes(&domain)?;
         let (count, size) = windows_of(self.name(), axis, shape)?;
-        let ty = kernel::Ty::of(result.dtype);
+        let ty = Ty::of(result.dtype);
         let mut sum = None;
         if shape.numel() > 0 && result.shape.numel() > 0 {
             for w in 0..size {
@@ -206,15 +204,15 @@ impl Rules for Fold {
                     1 => self.side_by_side(cx, &map, w, count, ty)?,
                     _ => self.apart(cx, &map, w, count, ty)?,
                 };
-                let b = cx.builder();
-                sum = Some(match (sum, ty) {
-                    (None, _) => element,
-                    (Some(sum), kernel::Ty::I64) => b.ladd(sum, element),
-                    (Some(sum), _) => b.add(sum, element),
+                sum = Some(match sum {
+                    None => element,
+                    Some(sum) => cx.builder().on(ty, Instr::Add, &[sum, element]),
                 });
             }
         }
-        Ok(sum.unwrap_or_else(|| cx.builder().constant(ty, 0)))
+        let b = cx.builder();
+        let sum = sum.unwrap_or_else(|| b.constant(ty, 0));
+        Ok(b.fit(result.dtype, sum))
     }
 
     fn with_scalars(&self, _: &[Scalar]) -> Op {
@@ -241,7 +239,7 @@ impl Fold {
         map: &IndexMap,
         w: usize,
         count: usize,
-        ty: kernel::Ty,
+        ty: Ty,
     ) -> Result<kernel::Val> {
         let (axis, shape, domain) = (self.axis as usize, operand_shape(cx)?, cx.domain());
         let start = (w * self.dilation) as i64;
@@ -256,14 +254,7 @@ impl Fold {
     }
 
     /// The same for windows further apart: which window it is, if any, is computed.
-    fn apart(
-        &self,
-        cx: &mut dyn Lowering,
-        map: &IndexMap,
-        w: usize,
-        count: usize,
-        ty: kernel::Ty,
-    ) -> Result<kernel::Val> {
+    fn apart(&self, cx: &mut dyn Lowering, map: &IndexMap, w: usize, count: usize, ty: Ty) -> Result<kernel::Val> {
         if !map.guards.is_empty() {
             return Err(not_affine("fold", "its windows are computed, and a gather takes no guards"));
         }
@@ -284,6 +275,6 @@ impl Fold {
         let to = self.at(map, shape, Expr::default(), w);
         let element = cx.gather(0, &to, axis, window)?;
         let zero = cx.builder().constant(ty, 0);
-        Ok(choose(cx, inside, element, zero))
+        Ok(cx.builder().choose(inside, element, zero))
     }
 }
