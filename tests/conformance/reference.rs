@@ -1,7 +1,7 @@
 //! The reference evaluator against double precision and finite differences.
 
 use stepgraph::base::host::HostData;
-use stepgraph::base::{HostValue, Layout, Loc, Type};
+use stepgraph::base::{DType, HostValue, Layout, Loc, Scalar, Type};
 use stepgraph::interp::{Precision, run};
 use stepgraph::ir::emit::gradient;
 use stepgraph::ir::{Graph, InputKind, NodeId, NodeOp};
@@ -61,34 +61,144 @@ fn values_are_near_double_precision() {
     }
 }
 
-/// Integer rows against the doubles of the row's reference, cut to whole numbers: all values are small.
+/// Rows and casts at infinities, NaN, zeros, denormals and the largest numbers of each dtype: the double reference,
+/// rounded to the dtype, to within the bound of ordinary values (and the spacing of denormals).
 #[test]
-fn integers_are_right() {
+fn special_values_are_right() {
     let mut checked = 0;
-    for (i, sample) in samples().iter().enumerate().filter(|(_, s)| !s.is_special()) {
-        let stepgraph::op::Op::Elementwise(e) = sample.op else { continue };
-        let inputs = sample.inputs(i as u64);
-        let [HostValue { data: HostData::I64(a), shape }, rest @ ..] = inputs.as_slice() else { continue };
-        let b = match rest {
-            [] => None,
-            [HostValue { data: HostData::I64(b), shape: other }] if other == shape => Some(b),
-            _ => continue,
-        };
-        if e.scalar.is_some() {
+    for (i, sample) in samples().iter().enumerate().filter(|(_, s)| s.is_special()) {
+        if !matches!(sample.op, stepgraph::op::Op::Elementwise(_) | stepgraph::op::Op::Cast(_)) {
             continue;
         }
-        let want: Vec<f64> = (0..a.len())
-            .map(|i| {
-                let args = [a[i] as f64, b.map_or(0.0, |b| b[i] as f64)];
-                (e.row.reference)(&args[..1 + b.is_some() as usize]).trunc()
+        let (graph, inputs) = (graph_of(sample), sample.inputs(i as u64));
+        let exact = &evaluate(&graph, &inputs, Precision::Exact)[0];
+        let dtype = exact.data.dtype();
+        if inputs.iter().all(|v| v.data.dtype().is_int()) && !dtype.is_float() {
+            continue; // see `integers_are_right`
+        }
+        let double = &evaluate(&graph, &widen(&inputs), Precision::F64)[0];
+        if !dtype.is_float() {
+            assert_eq!(exact, double, "{graph}");
+            continue;
+        }
+        let spacing = match dtype {
+            DType::F16 => 2f64.powi(-24),
+            DType::BF16 => 2f64.powi(-133),
+            DType::F64 => 5e-324,
+            _ => 2f64.powi(-149),
+        };
+        for (k, (got, want)) in exact.data.to_f64().into_iter().zip(double.data.to_f64()).enumerate() {
+            let rounded = Scalar::f64(want).cast(dtype).as_f64();
+            let near = (got - want).abs() <= sample.relative * want.abs() + 4.0 * spacing;
+            let same = if rounded.is_finite() { near } else { got == rounded || got.is_nan() && rounded.is_nan() };
+            assert!(
+                same,
+                "element {k}: {got:e}, expected {want:e} of {:?}\n{graph}",
+                inputs.iter().map(|v| v.data.to_f64()[k]).collect::<Vec<_>>()
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 10000, "{checked}");
+}
+
+/// What a row does on integers of any size; `None`: not said here.
+fn integer(name: &str, x: &[i128]) -> Option<i128> {
+    Some(match name {
+        "add" => x[0] + x[1],
+        "sub" => x[0] - x[1],
+        "mul" => x[0] * x[1],
+        "div" if x[1] == 0 => 0,
+        "div" => x[0] / x[1],
+        "neg" => -x[0],
+        "abs" => x[0].abs(),
+        "maximum" => x[0].max(x[1]),
+        "minimum" => x[0].min(x[1]),
+        "detach" => x[0],
+        "eq" => (x[0] == x[1]) as i128,
+        "ne" => (x[0] != x[1]) as i128,
+        "lt" => (x[0] < x[1]) as i128,
+        "le" => (x[0] <= x[1]) as i128,
+        "gt" => (x[0] > x[1]) as i128,
+        "ge" => (x[0] >= x[1]) as i128,
+        "select" => x[if x[0] != 0 { 1 } else { 2 }],
+        _ => return None,
+    })
+}
+
+/// The lane of an integer wrapped to `dtype` (for bool it is 0 or 1).
+fn wrapped(dtype: DType, v: i128) -> u64 {
+    let bits = 8 * dtype.size() as u32;
+    let low = v.rem_euclid(1 << bits);
+    if dtype != DType::U8 && dtype != DType::Bool && low >= 1 << (bits - 1) {
+        (low - (1 << bits)) as u64
+    } else {
+        low as u64
+    }
+}
+
+/// Integer rows of every dtype, the extreme values too, against exact arithmetic that is wrapped once; rows not known to
+/// [`integer`] against the doubles of their reference, cut to whole numbers, where all values are small.
+#[test]
+fn integers_are_right() {
+    let mut checked = std::collections::HashMap::new();
+    for (i, sample) in samples().iter().enumerate() {
+        let stepgraph::op::Op::Elementwise(e) = sample.op else { continue };
+        let Some(data) = sample.operands.iter().map(|o| o.ty.dtype).find(|d| d.is_int()) else { continue };
+        let graph = graph_of(sample);
+        let result = graph.node(graph.outputs()[0]).ty;
+        let inputs = sample.inputs(i as u64);
+        let wide = |v: &HostValue| {
+            let layout = Layout::contiguous(v.shape).expand(result.shape);
+            let strides = result.shape.strides();
+            let at = |i: usize| {
+                let axis = |a: usize| (i / strides[a] as usize % result.shape[a]) as isize * layout.strides()[a];
+                (0..result.shape.rank()).map(axis).sum::<isize>() as usize
+            };
+            let lanes = v.data.lanes();
+            (0..result.shape.numel()).map(|i| lanes[at(i)] as i64 as i128).collect::<Vec<_>>()
+        };
+        let mut next = inputs.iter();
+        let columns: Vec<Vec<i128>> = (0..e.row.arity)
+            .map(|p| match e.scalar {
+                Some((at, s)) if at as usize == p => vec![s.cast(data).bits as i64 as i128; result.shape.numel()],
+                _ => wide(next.next().unwrap()),
             })
             .collect();
-        let out = &evaluate(&graph_of(sample), &inputs, Precision::Exact)[0];
-        // i64 division by zero is 0; the sample's domain leaves it out.
-        assert_eq!(out.data.to_f64(), want.iter().map(|v| v + 0.0).collect::<Vec<_>>(), "{}", graph_of(sample));
-        checked += a.len();
+        let want: Option<Vec<u64>> = (0..result.shape.numel())
+            .map(|i| {
+                let x: Vec<i128> = columns.iter().map(|c| c[i]).collect();
+                let reals = || x.iter().map(|&v| v as f64).collect::<Vec<_>>();
+                let by_doubles = || (!sample.is_special()).then(|| (e.row.reference)(&reals()).trunc() as i128);
+                Some(wrapped(result.dtype, integer(e.row.name, &x).or_else(by_doubles)?))
+            })
+            .collect();
+        let Some(want) = want else { continue };
+        let out = &evaluate(&graph, &inputs, Precision::Exact)[0];
+        assert_eq!(out.data, HostData::from_lanes(result.dtype, &want), "{graph}");
+        *checked.entry(data).or_insert(0) += want.len();
     }
-    assert!(checked > 1000, "{checked}");
+    assert!(checked.len() == 4 && checked.values().all(|&n| n > 5000), "{checked:?}");
+}
+
+/// Sums of integers and truth values are exact in i64, whatever their dtype.
+#[test]
+fn integer_sums_are_right() {
+    let mut checked = 0;
+    for (i, sample) in samples().iter().enumerate() {
+        let stepgraph::op::Op::Reduce { kind: stepgraph::op::ReduceKind::Sum, axes, .. } = sample.op else { continue };
+        let ty = sample.operands[0].ty;
+        // All axes at once: the sum is of every element.
+        if ty.dtype.is_float() || axes != ((1u16 << ty.shape.rank()) - 1) as u8 {
+            continue;
+        }
+        let inputs = sample.inputs(i as u64);
+        let sum: i128 = inputs[0].data.lanes().iter().map(|&v| v as i64 as i128).sum();
+        let out = &evaluate(&graph_of(sample), &inputs, Precision::Exact)[0];
+        assert_eq!(out.data, HostData::I64(vec![sum as i64]), "{ty}");
+        checked += 1;
+    }
+    assert!(checked > 10, "{checked}");
 }
 
 /// Sum of all outputs, each times a fixed weight.

@@ -6,6 +6,7 @@ mod harness;
 
 mod aliasing;
 mod bounds;
+mod dtypes;
 mod failures;
 mod freezing;
 mod gradients;
