@@ -1,6 +1,7 @@
 //! Freezing: replaying the last call's launch without running the closure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -418,6 +419,40 @@ impl Frozen {
         }
         *slot = value.clone();
         Ok(())
+    }
+
+    /// Replays `replays` times and tells where the time goes: the label of each kernel and library call with its
+    /// shortest time, in the order of the launch. The calls are timed one by one, so the host's part is not in it.
+    ///
+    /// ```
+    /// use stepgraph::{DType, Device, Result, Tensor, jit};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::ones([64, 64], DType::F32, &Device::cpu())?;
+    /// let mut step = jit::trace(|| x.matmul(&x)?.relu());
+    /// for _ in 0..3 {
+    ///     step.call()?;
+    /// }
+    /// for (kernel, time) in step.freeze()?.profile(10)? {
+    ///     println!("{time:?} {kernel}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Frozen::replay`].
+    pub fn profile(&mut self, replays: usize) -> Result<Vec<(String, Duration)>> {
+        let mut all: Vec<(String, Duration)> = Vec::new();
+        for _ in 0..replays {
+            self.scratch.times = Some(Vec::new());
+            self.replay()?;
+            for (i, (label, time)) in self.scratch.times.take().unwrap_or_default().into_iter().enumerate() {
+                match all.get_mut(i) {
+                    Some((_, least)) => *least = time.min(*least),
+                    None => all.push((label, time)),
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// Replays so far.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -66,6 +67,8 @@ pub(crate) struct Scratch {
     /// What a launch made ready.
     pub ready: Vec<Ready>,
     buffers: Vec<Option<Buffer>>,
+    /// Asks for the time of each kernel.
+    pub times: Option<Vec<(String, Duration)>>,
 }
 
 /// Launches `plan` on `sources`, the written `Var`s (in the order of `plan.writes`) locked in id order; `scratch.ready` gets one
@@ -109,11 +112,15 @@ pub(crate) fn launch_plan(
     }
     // The counts were read without ordering; whoever dropped the other handles did so before.
     fence(Ordering::Acquire);
-    let Scratch { ready: outputs, buffers } = scratch;
+    let Scratch { ready: outputs, buffers, times } = scratch;
     outputs.clear();
     buffers.clear();
     let expected = plan.reference.as_ref().map(|r| r.evaluate(&bindings, params)).transpose()?;
-    let result = executable.launch(&mut Launch { inputs: &bindings, params, outputs: buffers })?;
+    let mut launch = Launch { inputs: &bindings, params, outputs: buffers };
+    let result = match times {
+        None => executable.launch(&mut launch)?,
+        Some(times) => executable.launch_timed(&mut launch, times)?,
+    };
     let ready = |k: usize| -> Result<Ready> {
         let target = &plan.targets[k];
         let buffer = match target.storage {

@@ -41,7 +41,7 @@ impl Program {
     /// Units that can be given to different threads.
     pub(super) fn units(&self) -> usize {
         match self.space.walk {
-            Walk::Across => self.points[0] * self.points[1].div_ceil(TILE),
+            Walk::Across | Walk::Rows => self.points[0] * self.points[1].div_ceil(TILE),
             Walk::Along => self.points[0],
         }
     }
@@ -83,7 +83,7 @@ impl Program {
             unsafe {
                 run.set_up(slots, params);
                 match self.space.walk {
-                    Walk::Across => run.across(from, to),
+                    Walk::Across | Walk::Rows => run.across(from, to),
                     Walk::Along => run.along(from, to),
                 }
             }
@@ -240,6 +240,10 @@ impl Run<'_> {
                         *slot = self.lanes_of(*arg, ty);
                     }
                     long::run(instr, lanes, self.entry(into), self.lanes);
+                }
+                Action::Fold { code, from, into } => {
+                    let (from, into) = (self.entry(from).cast_const(), self.entry(into));
+                    (self.program.machine.fold_rows)(code, from, into, self.program.space.row, self.lanes);
                 }
                 Action::Combine { combine, value, into } => {
                     let into = self.entry(into);

@@ -27,6 +27,8 @@ pub(super) trait Simd {
     unsafe fn first(a: Self::V, b: Self::V, n: isize) -> Self::V;
     /// The 32-bit word at `p` in every lane.
     unsafe fn splat(p: *const u8) -> Self::V;
+    /// Lane `j` of the result is lane `j ^ H`; `H` is 1, 2, 4 or (with 16 lanes) 8.
+    unsafe fn swap<const H: usize>(a: Self::V) -> Self::V;
     /// Truth values from bytes, the first `n` lanes.
     unsafe fn load_bools(p: *const u8, n: isize) -> Self::V;
     /// Truth values to bytes, the first `n` lanes.
@@ -195,6 +197,10 @@ impl Simd for Portable {
     unsafe fn splat(p: *const u8) -> Self::V {
         // SAFETY: the caller's contract.
         [unsafe { p.cast::<u32>().read_unaligned() }; LANES]
+    }
+    #[inline(always)]
+    unsafe fn swap<const H: usize>(a: Self::V) -> Self::V {
+        std::array::from_fn(|i| a[(i ^ H) % LANES])
     }
     #[inline(always)]
     unsafe fn load_bools(p: *const u8, n: isize) -> Self::V {

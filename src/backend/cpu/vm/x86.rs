@@ -145,6 +145,17 @@ impl Simd for Avx512 {
         unsafe { _mm512_set1_ps(p.cast::<f32>().read_unaligned()) }
     }
     #[inline(always)]
+    unsafe fn swap<const H: usize>(a: __m512) -> __m512 {
+        unsafe {
+            match H {
+                8 => _mm512_shuffle_f32x4::<0b01_00_11_10>(a, a),
+                4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(a, a),
+                2 => _mm512_permute_ps::<0b01_00_11_10>(a),
+                _ => _mm512_permute_ps::<0b10_11_00_01>(a),
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn load_bools(p: *const u8, n: isize) -> __m512 {
         unsafe {
             let bytes = _mm_maskz_loadu_epi8(first16(n), p.cast());
@@ -435,6 +446,16 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn splat(p: *const u8) -> __m256 {
         unsafe { _mm256_set1_ps(p.cast::<f32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn swap<const H: usize>(a: __m256) -> __m256 {
+        unsafe {
+            match H {
+                4 => _mm256_permute2f128_ps::<1>(a, a),
+                2 => _mm256_permute_ps::<0b01_00_11_10>(a),
+                _ => _mm256_permute_ps::<0b10_11_00_01>(a),
+            }
+        }
     }
     #[inline(always)]
     unsafe fn load_bools(p: *const u8, n: isize) -> __m256 {
