@@ -13,6 +13,7 @@ const INF: f64 = f64::INFINITY;
 type Unary = fn(&Tensor) -> Result<Tensor>;
 type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
 type Cases<C> = &'static [C];
+type OfDType = (DType, &'static str, Binary, Cases<(i64, i64, i64)>);
 type Table<F, C> = &'static [(&'static str, F, Cases<C>)];
 
 /// A function, and (argument, result) pairs. NaN gives NaN besides.
@@ -221,7 +222,7 @@ const INTEGERS: Table<Binary, (i64, i64, i64)> = &[
 ];
 
 /// At the limits of each integer dtype, where results wrap.
-const LIMITS: &[(DType, &str, Binary, Cases<(i64, i64, i64)>)] = &[
+const LIMITS: &[OfDType] = &[
     (DType::I64, "div", |x, y| x.div(y), &[(i64::MIN, -1, i64::MIN)]),
     (DType::I64, "fmod", |x, y| x.fmod(y), &[(i64::MIN, -1, 0), (i64::MIN, 10, -8)]),
     (DType::I64, "rem", |x, y| x.rem(y), &[(i64::MIN, -1, 0), (i64::MIN, 10, 2)]),

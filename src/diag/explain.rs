@@ -3,7 +3,7 @@
 use crate::base::Loc;
 use crate::trace::segment::SegmentPlan;
 use crate::trace::session::Session;
-use crate::trace::tree::{Def, Event, ExternalGuard, Kind, Path};
+use crate::trace::tree::{Def, Event, ExternalGuard, Kind, Path, Tape};
 
 /// What a step recorded and what became of it, in words. `Display` prints it.
 #[derive(Clone, Debug, Default)]
@@ -65,9 +65,13 @@ fn explain_path(s: &Session, id: u32, p: &Path) -> PathExplanation {
         Def::External { guard, .. } => Some((v, p.externals.get(*guard as usize)?)),
         _ => None,
     });
-    for (v, ExternalGuard { ty, layout, taped }) in externals {
+    for (v, ExternalGuard { ty, layout, tape }) in externals {
         let strided = if layout.is_contiguous() { "" } else { ", strided" };
-        let tape = if *taped { ", on the eager tape" } else { "" };
+        let tape = match tape {
+            Tape::None => "",
+            Tape::Tracked => ", tracked",
+            Tape::Outside => ", on the eager tape",
+        };
         let at = first(&|e| e.operands.contains(&v));
         guards.push(format!("tensor {ty}{strided}{tape} ({at})"));
     }

@@ -114,6 +114,22 @@ impl Op {
             _ => true,
         }
     }
+
+    /// Whether gradients can be taken with respect to the result, whatever its operands are.
+    pub fn starts_gradient(&self) -> bool {
+        matches!(self, Op::Elementwise(e) if std::ptr::eq(e.row, &elementwise::arith::TRACK))
+    }
+
+    /// Whether the result is the value of its operand (of dtype `operand`), unchanged: it may share its memory.
+    pub fn keeps_value(&self, operand: DType) -> bool {
+        match self {
+            Op::Elementwise(e) => {
+                [&elementwise::arith::DETACH, &elementwise::arith::TRACK].iter().any(|r| std::ptr::eq(*r, e.row))
+            }
+            Op::Cast(to) => *to == operand,
+            _ => false,
+        }
+    }
 }
 
 /// A short list of axes, stored inline.

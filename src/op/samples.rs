@@ -370,7 +370,8 @@ fn unslices() -> Vec<Sample> {
 
 fn windows() -> Vec<Sample> {
     // (operand, axis, [count, size], [step, dilation])
-    let cases: [(&[usize], u8, [usize; 2], [usize; 2]); 10] = [
+    type Case = (&'static [usize], u8, [usize; 2], [usize; 2]);
+    let cases: [Case; 10] = [
         (&[10], 0, [8, 3], [1, 1]),
         (&[10], 0, [4, 3], [2, 1]),
         (&[10], 0, [2, 4], [3, 2]),

@@ -16,7 +16,7 @@ use crate::op::elementwise::{DTypes, Elementwise};
 use crate::op::{Class, Op};
 use crate::pass;
 use crate::tensor::tape::{self, TapeNode};
-use crate::tensor::{Device, Origin, Ready, Tensor};
+use crate::tensor::{Device, Origin, Ready, Tensor, autograd};
 
 /// Executables of single ops, by what they were compiled for.
 #[derive(Default)]
@@ -48,18 +48,25 @@ pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Re
     if flagged {
         device.flag(index_error(&prepared.op, operands).at(loc));
     }
-    let taped = tape::flows(&prepared, operands);
-    let here = |t: &&Tensor| matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_));
-    let origin = if taped && !operands.iter().any(here) {
-        // Of values of ended steps alone: there is no tape to be held.
-        Origin::Step { taped }
-    } else if taped {
-        let operands = operands.iter().map(|&t| t.clone()).collect();
-        Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc, order: tape::next_order() }))
-    } else {
-        Origin::Constant
-    };
+    let origin = origin(&prepared, operands, loc, autograd::is_enabled());
     Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))
+}
+
+/// How the result of an op in plain eager code was made; with `on` false nothing goes on the tape.
+pub(crate) fn origin(prepared: &Prepared, operands: &[&Tensor], loc: Loc, on: bool) -> Origin {
+    if prepared.op.starts_gradient() {
+        return Origin::Tracked;
+    }
+    if !on || !tape::flows(prepared, operands) {
+        return Origin::Constant;
+    }
+    let here = |t: &&Tensor| matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tracked | Origin::Tape(_));
+    if !operands.iter().any(here) {
+        // Of values of ended steps alone: there is no tape to be held.
+        return Origin::Step { taped: true };
+    }
+    let operands = operands.iter().map(|&t| t.clone()).collect();
+    Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc, order: tape::next_order() }))
 }
 
 /// An op with its scalars in their final dtype, and the type of its result.
@@ -112,6 +119,11 @@ pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device
     let mut inputs: SmallVec<[&Ready; 3]> = SmallVec::new();
     for t in operands {
         inputs.push(t.ready_state()?);
+    }
+    if let [t] = operands
+        && op.keeps_value(t.dtype())
+    {
+        return Ok((inputs[0].clone(), false));
     }
     if op.rules().class() == Class::Movement
         && let Some(layout) = view(op, &inputs[0].layout, ty)

@@ -32,6 +32,8 @@ pub(crate) struct CallRecord {
     survivors: Vec<ValId>,
     params: Vec<u64>,
     vars: Vec<Var>,
+    /// Whether each of `vars` was trainable at the call's end.
+    trainable: Vec<bool>,
     draws: Vec<(u32, Rng)>,
     /// The tensors from outside, by their place in the session's list; `None`: none that the plan reads.
     inputs: Vec<Option<Tensor>>,
@@ -63,6 +65,8 @@ impl Session {
         std::mem::swap(&mut r.draws, &mut self.draws);
         r.vars.clear();
         r.vars.extend(self.vars.drain(..).map(|b| b.var));
+        r.trainable.clear();
+        r.trainable.extend(r.vars.iter().map(Var::is_trainable));
         if let Some(plan) = &r.plan {
             r.survivors.extend(plan.outputs.iter().copied().filter(|&v| {
                 // The handle is set and somebody holds it besides the template.
@@ -147,6 +151,7 @@ impl Session {
             device: device.clone(),
             inputs,
             vars: b.vars.clone(),
+            trainable: b.trainable.clone(),
             params: b.params.clone(),
             draws: b.draws.clone(),
             positions,
@@ -252,6 +257,8 @@ pub struct Frozen {
     device: Device,
     inputs: Vec<Input>,
     vars: Vec<Var>,
+    /// Whether each of `vars` was trainable.
+    trainable: Vec<bool>,
     params: Vec<u64>,
     draws: Vec<(u32, Rng)>,
     /// Of what is given out: the output of the plan, and whether it depends on a trainable `Var`.
@@ -265,10 +272,16 @@ pub struct Frozen {
 impl Frozen {
     /// Runs the launch once and gives the values that the last call kept, in the order they were made.
     ///
-    /// Errors: called while a step is open on this thread; out of memory; an index out of range.
+    /// Errors: called while a step is open on this thread; a `Var` whose trainable flag has changed; out of memory; an
+    /// index out of range.
     pub fn replay(&mut self) -> Result<&[Tensor]> {
         if recorder::stamp() != 0 {
             let detail = "replayed inside an open step of this thread; call it outside the closure";
+            return Err(ErrorKind::Freeze { detail: detail.into() }.into());
+        }
+        if self.vars.iter().zip(&self.trainable).any(|(v, &was)| v.is_trainable() != was) {
+            let detail =
+                "a Var was made trainable, or not, since the step was frozen; call the step again and freeze it anew";
             return Err(ErrorKind::Freeze { detail: detail.into() }.into());
         }
         // Buffers that nobody else holds go back to the pool before the launch asks for new ones.

@@ -13,9 +13,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{Error, Loc, Result};
 use crate::op::Op;
+use crate::op::elementwise::{Elementwise, arith::DETACH};
 use crate::pass;
+use crate::tensor::autograd::{self, Request};
 use crate::tensor::recorder::Recorder;
-use crate::tensor::tape::{GradTable, Gradients, next_order};
+use crate::tensor::tape::{self, GradTable, Gradients, next_order};
 use crate::tensor::{At, Device, Origin, Rng, Tensor, Var, eager};
 use crate::trace::freeze::CallRecord;
 use crate::trace::launch::Scratch;
@@ -39,7 +41,7 @@ pub(crate) struct VarBinding {
     pub var: Var,
     /// The value `get` gives, if it was read since the last write.
     pub current: Option<ValId>,
-    /// The last value written in this call.
+    /// The last value written in this call, or the one read before its trainable flag changed.
     pub written: Option<ValId>,
     /// Written in the current segment: not committed yet.
     pub dirty: bool,
@@ -446,11 +448,44 @@ impl Recorder for Session {
             Mode::Shadow => self.shadow_backward(loss, at),
             Mode::Record => self.record_backward(loss, at),
             Mode::Eager => {
-                let (gradients, ops) = crate::tensor::tape::eager_backward(loss, self.since)?;
+                let (gradients, ops) = tape::eager_backward(loss, self.since)?;
                 self.last.ops += ops;
                 self.last.events += 1 + ops;
                 Ok(gradients)
             }
+        }
+    }
+
+    fn grad(&mut self, request: &Request<'_>, at: At) -> Result<Vec<Option<Tensor>>> {
+        request.output.check_owner(self.stamp)?;
+        if self.mode == Mode::Eager {
+            let (gradients, ops) = tape::eager_grad(request, self.since)?;
+            self.last.ops += ops;
+            self.last.events += 1 + ops;
+            return Ok(gradients);
+        }
+        // The upstream gradient becomes a value of the step, like any operand.
+        let seed = match request.upstream {
+            None => None,
+            Some(t) => {
+                let _on = autograd::Enabled::set(request.graph);
+                let detach = Op::Elementwise(Elementwise::new(&DETACH));
+                let op = if request.graph { Op::Cast(t.dtype()) } else { detach };
+                Some(self.op(&op, &[t], request.output.device(), at)?)
+            }
+        };
+        match self.mode {
+            Mode::Shadow => self.shadow_grad(request, seed.as_ref(), at),
+            _ => self.record_grad(request, seed.as_ref(), at),
+        }
+    }
+
+    fn var_flagged(&mut self, var: &Var) {
+        // The next read gives the same value as another leaf.
+        if let Some(slot) = self.slot(var)
+            && let Some(v) = self.vars[slot as usize].current.take()
+        {
+            self.vars[slot as usize].written = Some(v);
         }
     }
 

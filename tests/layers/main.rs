@@ -12,6 +12,8 @@ mod check;
 mod activations;
 mod convolutions;
 mod losses;
+mod models;
 mod modules;
 mod norms;
+mod pooling;
 mod regular;

@@ -5,6 +5,7 @@
 mod harness;
 
 mod aliasing;
+mod autograd;
 mod bounds;
 mod dtypes;
 mod explained;

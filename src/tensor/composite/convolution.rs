@@ -150,11 +150,11 @@ fn convolve<const D: usize>(
     }
     let mut windows = x.clone();
     let mut places = [0; D];
-    for d in 0..D {
+    for (d, place) in places.iter_mut().enumerate() {
         let (padding, size) = (options.padding[d], weight.dims()[2 + d]);
         let padded = x.dims()[2 + d].saturating_add(padding.saturating_mul(2));
         let fits = count(padded, size, options.stride[d], options.dilation[d]);
-        places[d] = fits.ok_or_else(|| {
+        *place = fits.ok_or_else(|| {
             let expected = format!("a window within the {padded} elements of axis {} with its padding", 2 + d);
             fail(op, expected, format!("{size} elements with dilation {}", options.dilation[d]))
         })?;
@@ -202,7 +202,7 @@ fn transposed<const D: usize>(
     }
     let (places, sizes) = (&x.dims()[2..], &weight.dims()[2..]);
     let mut lengths = [0; D];
-    for d in 0..D {
+    for (d, length) in lengths.iter_mut().enumerate() {
         let (stride, dilation, extra) = (options.stride[d], options.dilation[d], output_padding[d]);
         if extra >= stride.max(dilation) {
             let expected =
@@ -214,7 +214,7 @@ fn transposed<const D: usize>(
             windows.checked_add(sizes[d].checked_sub(1)?.checked_mul(dilation)?)?.checked_add(extra + 1)
         };
         let whole = reach().filter(|&len| len > options.padding[d].saturating_mul(2));
-        lengths[d] = whole.ok_or_else(|| {
+        *length = whole.ok_or_else(|| {
             let expected = "a result of at least one element along each axis";
             fail(op, expected, format!("{} with a weight {} and {options:?}", x.ty(), weight.ty()))
         })?;
@@ -230,10 +230,9 @@ fn transposed<const D: usize>(
     for d in (0..D).rev() {
         y = y.fold(2 + 2 * d as isize, lengths[d], options.stride[d], options.dilation[d])?;
     }
-    for d in 0..D {
-        let padding = options.padding[d];
+    for (d, (&padding, &length)) in options.padding.iter().zip(&lengths).enumerate() {
         if padding > 0 {
-            y = y.slice(2 + d as isize, padding, lengths[d] - 2 * padding)?;
+            y = y.slice(2 + d as isize, padding, length - 2 * padding)?;
         }
     }
     plus_bias(y, bias)

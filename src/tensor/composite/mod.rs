@@ -6,6 +6,7 @@ mod convolution;
 mod dropout;
 mod loss;
 mod normalization;
+mod pooling;
 mod softmax;
 
 use crate::base::{Error, Loc, Result};
@@ -14,6 +15,7 @@ use crate::tensor::Tensor;
 pub use convolution::Convolution;
 pub use loss::{CrossEntropy, Reduction};
 pub use normalization::BatchNormOptions;
+pub use pooling::Pooling;
 
 /// Refuses tensors that hold no floats. Called inside the method's scope, whose place the error has.
 #[track_caller]
