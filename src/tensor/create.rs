@@ -2,7 +2,7 @@
 
 use crate::base::dtype::Element;
 use crate::base::shape::IntoShape;
-use crate::base::{DType, Error, Layout, Loc, Result, Scalar, Type};
+use crate::base::{DType, Error, Layout, Loc, Result, Scalar, Shape, Type};
 use crate::op::Op;
 use crate::tensor::recorder::{self, emit_on, here};
 use crate::tensor::{At, Device, Origin, Ready, Tensor};
@@ -32,6 +32,17 @@ impl Tensor {
             Tensor::from_bytes(Type::new(T::DTYPE, shape), &T::to_bytes(values), device, at)
         };
         make().map_err(|e| e.at(Loc::resolve(at)))
+    }
+
+    /// A tensor of row-major elements in the memory format of `dtype`.
+    #[track_caller]
+    pub(crate) fn of_bytes(dtype: DType, shape: Shape, bytes: &[u8], device: &Device) -> Result<Tensor> {
+        let at = here();
+        if bytes.len() != shape.numel() * dtype.size() {
+            let expected = format!("{} bytes for {dtype}{shape}", shape.numel() * dtype.size());
+            return Err(Error::shape("of_bytes", expected, bytes.len().to_string()).at(Loc::resolve(at)));
+        }
+        Tensor::from_bytes(Type::new(dtype, shape), bytes, device, at)
     }
 
     pub(crate) fn from_bytes(ty: Type, bytes: &[u8], device: &Device, at: At) -> Result<Tensor> {

@@ -14,7 +14,11 @@ pub mod var;
 mod arith;
 pub mod composite;
 mod create;
+mod display;
 mod gradients;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod nested;
 mod promote;
 mod read;
 pub mod reduce;
@@ -28,6 +32,7 @@ use crate::backend::Buffer;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Shape, Type};
 
 pub use device::{CpuOptions, Device};
+pub use nested::Nested;
 pub use random::Rng;
 pub use tape::Gradients;
 pub use var::Var;

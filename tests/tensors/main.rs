@@ -1,0 +1,6 @@
+//! Tensors and the host: printing, conversions.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod printing;
