@@ -44,6 +44,9 @@ struct Args {
     /// Appended to every mode's name
     #[arg(long, default_value = "")]
     tag: String,
+    /// After the mode frozen, print the time of each kernel to stderr
+    #[arg(long)]
+    profile: bool,
 }
 
 impl Args {
@@ -149,6 +152,7 @@ impl Args {
                 black_box(frozen.replay()?);
                 Ok(None)
             })?;
+            self.profile(&mut frozen)?;
         }
         Ok(())
     }
@@ -174,6 +178,16 @@ impl Args {
             vars.iter().zip(&initial).try_for_each(|(var, value)| var.set(value))?;
             drop(initial);
             self.bench(workload, "frozen", device, warm_up, || frozen.replay()?[0].item().map(Some))?;
+            self.profile(&mut frozen)?;
+        }
+        Ok(())
+    }
+
+    fn profile(&self, frozen: &mut jit::Frozen) -> Result<()> {
+        if self.profile {
+            for (kernel, time) in frozen.profile(20)? {
+                eprintln!("{:>10.2} us  {kernel}", time.as_secs_f64() * 1e6);
+            }
         }
         Ok(())
     }

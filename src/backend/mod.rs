@@ -9,6 +9,7 @@ pub mod null;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::base::{DType, Layout, Result};
 use crate::plan::check::Checked;
@@ -76,6 +77,12 @@ pub trait Executable: Send + Sync {
     /// Runs the plan once. Safe for any inputs: what does not match the plan is an error, before
     /// anything ran.
     fn launch(&self, launch: &mut Launch<'_>) -> Result<LaunchResult>;
+    /// As [`Executable::launch`], with the label and the time of each kernel and library call, in order. Nothing is
+    /// pushed where calls cannot be told apart.
+    fn launch_timed(&self, launch: &mut Launch<'_>, times: &mut Vec<(String, Duration)>) -> Result<LaunchResult> {
+        let _ = times;
+        self.launch(launch)
+    }
     /// Number of kernels and library calls of a launch.
     fn kernels(&self) -> usize;
     /// Bytes of the arena it needs.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, View};
 
-use crate::base::{DType, Result, Shape};
+use crate::base::host::HostData;
+use crate::base::{DType, HostValue, Result, Shape};
 use crate::checkpoint::{NOTE, io};
 use crate::tensor::{Device, Tensor};
 
@@ -173,7 +174,7 @@ impl<'a> Content<'a> {
         if dtype == DType::Bool {
             bytes.iter_mut().for_each(|b| *b = (*b != 0) as u8);
         }
-        Tensor::of_bytes(dtype, shape, &bytes, device)
+        Tensor::from_host(&HostValue::new(shape, HostData::from_bytes(dtype, &bytes)), device)
     }
 
     pub fn notes(&self) -> BTreeMap<String, String> {

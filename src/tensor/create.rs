@@ -1,8 +1,9 @@
 //! Tensors from host data and from nothing.
 
 use crate::base::dtype::Element;
+use crate::base::host::HostData;
 use crate::base::shape::IntoShape;
-use crate::base::{DType, Error, Layout, Loc, Result, Scalar, Shape, Type};
+use crate::base::{DType, Error, HostValue, Layout, Loc, Result, Scalar, Type};
 use crate::op::Op;
 use crate::tensor::recorder::{self, emit_on, here};
 use crate::tensor::{At, Device, Origin, Ready, Tensor};
@@ -34,15 +35,27 @@ impl Tensor {
         make().map_err(|e| e.at(Loc::resolve(at)))
     }
 
-    /// A tensor of row-major elements in the memory format of `dtype`.
+    /// A tensor of the value's dtype and shape: the inverse of [`Tensor::to_host`]. Inside a step it is a new input at
+    /// each call, never a constant.
+    ///
+    /// ```
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1u8, 2], [2], &Device::cpu())?;
+    /// assert_eq!(Tensor::from_host(&x.to_host()?, &Device::cpu())?.to_vec::<u8>()?, [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
-    pub(crate) fn of_bytes(dtype: DType, shape: Shape, bytes: &[u8], device: &Device) -> Result<Tensor> {
+    pub fn from_host(value: &HostValue, device: &Device) -> Result<Tensor> {
         let at = here();
-        if bytes.len() != shape.numel() * dtype.size() {
-            let expected = format!("{} bytes for {dtype}{shape}", shape.numel() * dtype.size());
-            return Err(Error::shape("of_bytes", expected, bytes.len().to_string()).at(Loc::resolve(at)));
-        }
-        Tensor::from_bytes(Type::new(dtype, shape), bytes, device, at)
+        let (dtype, data) = (value.data.dtype(), &value.data);
+        // Reference values are rounded to the dtype they stand for.
+        let bytes = match data {
+            HostData::Real(..) => HostData::from_lanes(dtype, &data.lanes()).to_bytes(),
+            _ => data.to_bytes(),
+        };
+        Tensor::from_bytes(Type::new(dtype, value.shape), &bytes, device, at).map_err(|e| e.at(Loc::resolve(at)))
     }
 
     pub(crate) fn from_bytes(ty: Type, bytes: &[u8], device: &Device, at: At) -> Result<Tensor> {

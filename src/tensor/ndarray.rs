@@ -32,7 +32,7 @@ impl Tensor {
         let make = || {
             let shape = Shape::new(array.shape())?;
             let values: Vec<T> = array.iter().copied().collect();
-            Tensor::of_bytes(T::DTYPE, shape, &T::to_bytes(&values), device)
+            Tensor::from_slice(&values, shape, device)
         };
         make().map_err(|e| e.at(Loc::resolve(at)))
     }

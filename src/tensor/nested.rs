@@ -122,7 +122,7 @@ impl Tensor {
             values.lengths(&mut dims)?;
             let shape = Shape::new(&dims)?;
             values.collect_into(&mut out);
-            Tensor::of_bytes(N::Element::DTYPE, shape, &N::Element::to_bytes(&out), device)
+            Tensor::from_slice(&out, shape, device)
         };
         make().map_err(|e| e.at(Loc::resolve(at)))
     }

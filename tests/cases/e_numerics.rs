@@ -10,6 +10,12 @@ use crate::harness::{Expect, assert_bits_eq, assert_close, compare, filled, own_
 /// `f` eagerly and in five traced calls: the same bits; the eager values as f32.
 #[track_caller]
 fn agree(device: &Device, f: impl Fn() -> Result<Vec<Tensor>>) -> Vec<Vec<f32>> {
+    agree_exactly(device, f).into_iter().map(|v| v.into_iter().map(|x| x as f32).collect()).collect()
+}
+
+/// The same, of values of any dtype.
+#[track_caller]
+fn agree_exactly(device: &Device, f: impl Fn() -> Result<Vec<Tensor>>) -> Vec<Vec<f64>> {
     let log = compare(
         device,
         // What is a view or an argument launches nothing.
@@ -22,7 +28,7 @@ fn agree(device: &Device, f: impl Fn() -> Result<Vec<Tensor>>) -> Vec<Vec<f32>> 
         },
         |_| vec![],
     );
-    (0..log.calls[0].len()).map(|i| log.f32(0, i).to_vec()).collect()
+    log.calls[0].iter().map(|v| v.data.to_f64()).collect()
 }
 
 /// The gradient of Σ f(x) with respect to x, eagerly and traced.
@@ -31,10 +37,6 @@ fn gradient(device: &Device, x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) 
     let w = Var::new(x).expect("a Var");
     let out = agree(device, || Ok(vec![f(&w.get())?.sum(())?.backward()?.get(&w).expect("a gradient")]));
     out[0].clone()
-}
-
-fn clamp(x: &Tensor, lo: f64, hi: f64) -> Result<Tensor> {
-    x.maximum(lo)?.minimum(hi)
 }
 
 pub fn nan_through_max_min_clamp(device: &Device) {
@@ -49,7 +51,7 @@ pub fn nan_through_max_min_clamp(device: &Device) {
     let half = vector(&[0.5; 37], device);
     let out = agree(device, || {
         let chain = ((x.mul(1.5)?.maximum(0.0)? * 2.0)? + 1.0)?;
-        let two = [x.relu()?, x.maximum(0.5)?, half.maximum(&x)?, x.minimum(0.5)?, clamp(&x, -1.0, 1.0)?];
+        let two = [x.relu()?, x.maximum(0.5)?, half.maximum(&x)?, x.minimum(0.5)?, x.clamp(-1.0, 1.0)?];
         Ok(two.into_iter().chain([chain, x.maximum(&y)?, x.max(())?, x.min(())?]).collect())
     });
     for (f, v) in out.iter().enumerate().take(7) {
@@ -61,7 +63,7 @@ pub fn nan_through_max_min_clamp(device: &Device) {
     assert!(out[7][0].is_nan() && out[8][0].is_nan());
     // Vector body and scalar tail agree on the gradient at a NaN.
     type F = fn(&Tensor) -> Result<Tensor>;
-    let forms: [F; 4] = [|x| x.relu(), |x| x.maximum(0.5), |x| x.minimum(0.5), |x| clamp(x, -1.0, 1.0)];
+    let forms: [F; 4] = [|x| x.relu(), |x| x.maximum(0.5), |x| x.minimum(0.5), |x| x.clamp(-1.0, 1.0)];
     for f in forms {
         let g = gradient(device, &x, f);
         assert!(g[0].to_bits() == g[36].to_bits() || (g[0].is_nan() && g[36].is_nan()), "{} and {}", g[0], g[36]);
@@ -71,6 +73,7 @@ pub fn nan_through_max_min_clamp(device: &Device) {
 pub fn zero_times_nan_and_signed_zero(device: &Device) {
     let (nan, inf) = (scalar(f32::NAN, device), scalar(f32::INFINITY, device));
     let (zero, minus) = (scalar(0.0, device), scalar(-0.0, device));
+    let minus_half = scalar(-0.5, device);
     let a = Tensor::from_vec(vec![f32::NAN, 1.0, 2.0, 3.0], [2, 2], device).expect("a matrix");
     let out = agree(device, || {
         let zeros = Tensor::zeros((), DType::F32, device)?;
@@ -91,10 +94,13 @@ pub fn zero_times_nan_and_signed_zero(device: &Device) {
             (1.0 / (&minus + &zeros)?)?,
             (1.0 / (&minus * &ones)?)?,
             (1.0 / (&minus - 0.0)?)?,
+            (1.0 / (minus_half.ceil()? + 0.0)?)?,
+            (1.0 / (minus_half.ceil()? + &zeros)?)?,
+            (1.0 / (minus_half.ceil()? * &ones)?)?,
         ])
     });
     assert!(out[..7].iter().all(|v| v[0].is_nan()), "{out:?}");
-    let want = [1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0].map(|s: f32| s * f32::INFINITY);
+    let want = [1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0].map(|s: f32| s * f32::INFINITY);
     assert_eq!(out[7..].iter().map(|v| v[0]).collect::<Vec<_>>(), want);
     agree(device, || {
         Ok(vec![minus.minimum(&zero)?, zero.minimum(&minus)?, minus.maximum(&zero)?, zero.maximum(&minus)?])
@@ -114,6 +120,34 @@ pub fn fma_contraction_cancellation(device: &Device) {
     });
     assert_eq!(out[0], [1.0]);
     assert!(out[1..].iter().all(|v| v.iter().all(|d| *d == 0.0)));
+}
+
+pub fn half_rounding_observed_by_compare(device: &Device) {
+    let x = vector(&[5.0, 6.5, 7.0, 7.0, 3.0], device).to_dtype(DType::BF16).expect("bf16");
+    let v = vector(&(1..=8).map(|k| k as f32 / 9.0).collect::<Vec<_>>(), device);
+    let out = agree_exactly(device, || {
+        let q = x.div(3.0)?;
+        let m = q.max(())?;
+        let best = q.eq(&m)?;
+        let ties = best.to_dtype(DType::BF16)?.sum(())?;
+        let g = best.select(&ties.recip()?, 0.0)?;
+        let h = v.to_dtype(DType::F16)?.to_dtype(DType::F32)?;
+        Ok(vec![m, ties, g, h.ne(&v)?.sum(())?, h.sum(())?, v.sum(())?])
+    });
+    assert_eq!(out[0], [2.328125]);
+    assert_eq!(out[1], [2.0]);
+    assert_eq!(out[2], [0.0, 0.0, 0.5, 0.5, 0.0]);
+    assert_eq!((out[3][0], out[4][0]), (8.0, 3.99951171875));
+    assert!((out[5][0] - 4.0).abs() < 1e-6, "{}", out[5][0]);
+    // The gradient of the maximum is shared by the two that are equal as bf16, and is bf16.
+    let w = Var::new(&x).expect("a Var");
+    let out = agree_exactly(device, || {
+        let g = w.get().div(3.0)?.max(())?.backward()?.get(&w).expect("a gradient");
+        assert_eq!(g.dtype(), DType::BF16);
+        Ok(vec![g])
+    });
+    // A half of 1/3, rounded to bf16.
+    assert_eq!(out[0], [0.0, 0.0, 0.1669921875, 0.1669921875, 0.0]);
 }
 
 pub fn variance_cancellation(device: &Device) {
@@ -218,8 +252,8 @@ pub fn kink_subgradients(device: &Device) {
     });
     assert_eq!((out[0][0], out[1][0]), (0.5, 0.5));
     assert_eq!(gradient(device, &vector(&[2.0, 7.0, 7.0], device), |x| x.max(())), [0.0, 0.5, 0.5]);
-    let edges = gradient(device, &vector(&[0.0, 1.0, 0.5, 2.0], device), |x| clamp(x, 0.0, 1.0));
-    assert_eq!(edges, [0.5, 0.5, 1.0, 0.0]);
+    let edges = gradient(device, &vector(&[0.0, 1.0, 0.5, 2.0], device), |x| x.clamp(0.0, 1.0));
+    assert_eq!(edges, [1.0, 1.0, 1.0, 0.0], "the bounds are inside");
     // At a NaN: the same eagerly and traced.
     gradient(device, &vector(&[f32::NAN], device), |x| x.relu());
 }
@@ -274,6 +308,56 @@ pub fn integer_division_shift_cast_edges(device: &Device) {
         let bools = vector(&[0.5, f32::NAN, 0.0, -0.0], device).to_dtype(DType::Bool).expect("bools");
         assert_eq!(bools.to_vec::<bool>().expect("bools"), [true, true, false, false]);
     }
+    // Smaller integers: each op wraps, alone and in a chain with other dtypes.
+    let of = |v: &[f32], dtype| vector(v, device).to_dtype(dtype).expect("a cast");
+    let (p, q) = (of(&[-9.0, 9.0, -2147483648.0, 5.0], DType::I32), of(&[4.0, -4.0, -1.0, 0.0], DType::I32));
+    let (u, v) = (of(&[200.0, 3.0], DType::U8), of(&[100.0, 5.0], DType::U8));
+    let small = of(&[100.0], DType::I8);
+    let (bits, counts) = (of(&[1.0, -8.0, 1.0], DType::I32), of(&[33.0, 1.0, -1.0], DType::I32));
+    let floats = vector(&[f32::NAN, 3e9, -3e9, -1.0, 300.0, 2.9], device);
+    let large = Tensor::from_vec(vec![1i64 << 40], [1], device).expect("an integer");
+    let out = agree_exactly(device, || {
+        let chain = (u.add(&v)?.to_dtype(DType::F32)? * 0.5)?.add(&u.lt(&v)?.to_dtype(DType::F16)?)?;
+        Ok(vec![
+            p.div(&q)?,
+            u.add(&v)?,
+            u.sub(&v)?,
+            small.add(&small)?,
+            floats.to_dtype(DType::I32)?,
+            floats.to_dtype(DType::U8)?,
+            floats.to_dtype(DType::F64)?.to_dtype(DType::I8)?,
+            large.to_dtype(DType::I32)?,
+            chain,
+            p.neg()?.abs()?,
+            small.neg()?.sub(29i64)?.div(2i64)?,
+            p.fmod(&q)?,
+            p.rem(&q)?,
+            // The quotient rounded towards zero goes with `fmod`.
+            p.div(&q)?.mul(&q)?.add(&p.fmod(&q)?)?.sub(&p)?,
+            bits.shl(&counts)?,
+            bits.shr(&counts)?,
+        ])
+    });
+    let want: [&[f64]; 16] = [
+        &[-2.0, -2.0, -2147483648.0, 0.0],
+        &[44.0, 8.0],
+        &[100.0, 254.0],
+        &[-56.0],
+        &[0.0, 2147483647.0, -2147483648.0, -1.0, 300.0, 2.0],
+        &[0.0, 255.0, 0.0, 0.0, 255.0, 2.0],
+        &[0.0, 127.0, -128.0, -1.0, 127.0, 2.0],
+        &[0.0],
+        &[22.0, 5.0],
+        &[9.0, 9.0, -2147483648.0, 5.0],
+        &[63.0],
+        &[-1.0, 1.0, 0.0, 0.0],
+        &[3.0, -3.0, 0.0, 0.0],
+        // Except for a zero divisor.
+        &[0.0, 0.0, 0.0, -5.0],
+        &[0.0, -16.0, 0.0],
+        &[0.0, -4.0, 0.0],
+    ];
+    assert_eq!(out, want);
 }
 
 pub fn promotion_and_zero_dim(device: &Device) {
@@ -371,6 +455,17 @@ pub fn duplicate_index_scatter_add(device: &Device) {
     });
     let counts: Vec<f32> = (0..7).map(|r| picks.iter().filter(|&&p| p == r).count() as f32).collect();
     assert_eq!(out[0], counts);
+    // 16-bit gradients add up in f32 and round once: a sum in bf16 stops at 256, one in f16 at 2048.
+    for dtype in [DType::BF16, DType::F16, DType::F64] {
+        let table = Var::new(&Tensor::zeros([3, 2], dtype, device).expect("zeros")).expect("a Var");
+        let rows = Tensor::full([4000], 1i64, device).expect("indices");
+        let out = agree_exactly(device, || {
+            let loss = table.get().index_select(0, &rows)?.sum(())?;
+            Ok(vec![loss.backward()?.get(&table).expect("a gradient")])
+        });
+        // 4000 is a bf16 to 8 bits: 4000 = 250 * 16.
+        assert_eq!(out[0], [0.0, 0.0, 4000.0, 4000.0, 0.0, 0.0], "{dtype}");
+    }
 }
 
 pub fn broadcast_gradient_reduction(device: &Device) {
@@ -498,6 +593,7 @@ scenarios!(
     nan_through_max_min_clamp,
     zero_times_nan_and_signed_zero,
     fma_contraction_cancellation,
+    half_rounding_observed_by_compare,
     variance_cancellation,
     masked_softmax_row,
     kink_subgradients,

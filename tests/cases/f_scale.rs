@@ -1,7 +1,7 @@
 //! Section F: scale, limits, caches.
 
 use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
-use stepgraph::{Device, Result, Tensor, Var, jit};
+use stepgraph::{DType, Device, Result, Tensor, Var, jit};
 
 use crate::harness::{assert_bits_eq, filled, scalar, values, vector};
 
@@ -122,4 +122,65 @@ pub fn kernel_parameter_limit(device: &Device) {
     assert_eq!(still.count(), 0, "every parameter moved");
 }
 
-scenarios!(very_deep_chain, kernel_parameter_limit);
+/// The case with `n` elements, `rows` rows of `columns`, and `wide` f32 elements.
+fn elements(device: &Device, n: usize, rows: usize, columns: usize, wide: usize) {
+    // x[i] = i mod 251, made on the device.
+    let cycle: Vec<u8> = (0..251).collect();
+    let times = n.div_ceil(251);
+    let x = Tensor::from_vec(cycle, [251], device)
+        .and_then(|c| c.expand([times, 251])?.flatten()?.slice(0, 0, n))
+        .expect("x");
+    let part = |t: &Tensor, at: usize| t.slice(0, at, 5).and_then(|t| t.to_vec::<u8>()).expect("values");
+    let mut step = jit::Step::new();
+    for _ in 0..3 {
+        let (y, most, sum, both) = step
+            .run(|| {
+                let y = x.add(1i64)?;
+                Ok((y.clone(), y.max(())?, x.sum(())?, (&y - &x)?.min(())?))
+            })
+            .expect("a call");
+        let half = (1 << 31).min(n / 2);
+        for at in [0, half - 6, half - 3, half, n - 5] {
+            let want: Vec<u8> = (at..at + 5).map(|i| (i % 251) as u8 + 1).collect();
+            assert_eq!(part(&y, at), want, "from {at}");
+        }
+        assert_eq!((most.item::<u8>().expect("a value"), both.item::<u8>().expect("a value")), (251, 1));
+        let rest = (n % 251) as i64;
+        assert_eq!(sum.item::<i64>().expect("a sum"), (n / 251) as i64 * 31375 + rest * (rest - 1) / 2);
+    }
+    drop(x);
+    // Rows of a table, where r is filled with r mod 251; a concat that crosses 2^31.
+    let filled: Vec<u8> = (0..rows).map(|r| (r % 251) as u8).collect();
+    let narrow = Tensor::from_vec(filled, [rows, 1], device).expect("a column");
+    let table = narrow.expand([rows, columns]).and_then(|t| t.add(0i64)).expect("a table");
+    let split = 16384 * rows / 24001;
+    let picks: Vec<i64> = [0, split - 1, split, rows - 1].iter().map(|&r| r as i64).collect();
+    let index = Tensor::from_slice(&picks, [4], device).expect("indices");
+    let got = table.index_select(0, &index).and_then(|t| t.slice(1, columns - 1, 1)?.to_vec::<u8>()).expect("rows");
+    assert_eq!(got, picks.iter().map(|r| (r % 251) as u8).collect::<Vec<_>>());
+    let joined = Tensor::concat(&[&table, &table.slice(0, 0, 3).expect("rows")], 0).expect("joined");
+    drop(table);
+    let last = joined.slice(0, rows - 1, 3).and_then(|t| t.slice(1, columns - 1, 1)?.to_vec::<u8>()).expect("rows");
+    assert_eq!(last, [((rows - 1) % 251) as u8, 0, 1]);
+    drop(joined);
+    // Fewer elements than 2^31, more bytes than 2^32.
+    let ones = Tensor::ones([wide], DType::F32, device).expect("ones");
+    let y = ones.add(0.5).expect("a sum");
+    drop(ones);
+    assert_eq!(values(&y.slice(0, wide - 2, 2).expect("a slice")), [1.5, 1.5]);
+    assert_eq!(values(&y.max(()).expect("a maximum")), [1.5]);
+}
+
+/// Scaled down by 2^12, so that it is fast; `the_full_size` runs the case as it is.
+pub fn more_than_2_31_elements(device: &Device) {
+    eprintln!("not run at full size (5 GiB): cargo test --release --test cases the_full_size -- --ignored");
+    elements(device, (1 << 19) + 96, 2401, 128, 1 << 18);
+}
+
+#[test]
+#[ignore = "takes 10 GiB of memory and minutes; run it in release mode"]
+fn the_full_size() {
+    elements(&crate::harness::own_device(), (1 << 31) + 96, 24001, 131072, 1_200_000_000);
+}
+
+scenarios!(very_deep_chain, kernel_parameter_limit, more_than_2_31_elements);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use stepgraph::base::host::HostData;
 use stepgraph::{Device, Gradients, Tensor};
 
 use crate::program::{Binary, Dim, Host, Line, Options, Program, Reduction, Stmt, Type, Unary, When};
@@ -194,7 +193,7 @@ fn attempt(
 /// Values that overflow hide what comes after them.
 fn finite(t: &Tensor) -> bool {
     match t.to_host().map(|v| v.data) {
-        Ok(HostData::F32(v)) => v.iter().all(|x| x.abs() < 1e6),
+        Ok(v) if v.dtype().is_float() => v.to_f64().iter().all(|x| x.abs() < 1e6),
         _ => true,
     }
 }
@@ -278,6 +277,8 @@ fn before(r: &mut Draws, _: &Traits, regs: &[Option<Tensor>], _: bool) -> Stmt {
     }
 }
 
+const TYPES: [Type; 9] =
+    [Type::F64, Type::F32, Type::BF16, Type::F16, Type::I64, Type::I32, Type::I8, Type::U8, Type::Bool];
 const UNARY: [Unary; 12] = [
     Unary::Neg,
     Unary::Abs,
@@ -308,14 +309,22 @@ const BINARY: [Binary; 12] = [
 ];
 
 fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> Stmt {
-    use stepgraph::DType::{Bool, F32, I64};
+    use stepgraph::DType::{BF16, Bool, F16, F32, F64, I8, I32, I64, U8};
     let d = r.below(REGISTERS) as u8;
     let any = |r: &mut Draws| some(r, regs);
-    let f32s = |r: &mut Draws| typed(r, regs, F32);
+    // Mostly f32, which most values are.
+    let floats = |r: &mut Draws| {
+        let dtype = if r.percent(70) { F32 } else { r.of(&[F32, F64, BF16, F16]) };
+        typed(r, regs, dtype)
+    };
+    let ints = |r: &mut Draws| {
+        let dtype = r.of(&[I64, I64, I32, I8, U8]);
+        typed(r, regs, dtype)
+    };
     let small = |r: &mut Draws, n: usize| r.below(n) as u8;
     if t.backward && r.percent(if grads { 20 } else { 6 }) {
         return match r.below(if grads { 10 } else { 1 }) {
-            0 => Stmt::Backward { a: f32s(r) },
+            0 => Stmt::Backward { a: floats(r) },
             1..5 => Stmt::Grad { d, v: small(r, 7) },
             5 | 6 => Stmt::KeepGrads { slot: small(r, 2) },
             7 => Stmt::LoadGrads { slot: small(r, 2) },
@@ -328,7 +337,7 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
         0..5 => input(r, t, d),
         5..7 if t.fresh => Stmt::Fresh {
             d,
-            ty: r.of(&[Type::F32, Type::F32, Type::I64, Type::Bool]),
+            ty: if r.percent(60) { r.of(&[Type::F32, Type::F32, Type::I64, Type::Bool]) } else { r.of(&TYPES) },
             dims: dims(r),
             seed: small(r, 4),
         },
@@ -351,13 +360,13 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
         }
         26 if t.reads => {
             if t.backward || r.percent(50) {
-                Stmt::Fork { d, a: f32s(r) }
+                Stmt::Fork { d, a: floats(r) }
             } else {
                 Stmt::Away { d, a: any(r) }
             }
         }
         27 => Stmt::Copy { d, a: any(r) },
-        28..37 => Stmt::Unary { d, op: r.of(&UNARY), a: f32s(r) },
+        28..37 => Stmt::Unary { d, op: r.of(&UNARY), a: floats(r) },
         37..50 => {
             let kinds = if r.percent(70) { 6 } else { 12 };
             let op = r.of(&BINARY[..kinds]);
@@ -369,12 +378,16 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
             a: typed(r, regs, Bool),
             b: typed(r, regs, Bool),
         },
-        92 => Stmt::WithHost { d, op: r.of(&BINARY), a: typed(r, regs, I64), host: host(r, t), left: r.percent(50) },
+        92 => Stmt::WithHost { d, op: r.of(&BINARY), a: ints(r), host: host(r, t), left: r.percent(50) },
         93 | 94 => Stmt::Transpose { d, a: any(r), x: 0, y: 1 },
         51..56 => Stmt::WithHost { d, op: r.of(&BINARY), a: any(r), host: host(r, t), left: r.percent(50) },
         56 => Stmt::Select { d, a: typed(r, regs, Bool), b: any(r), c: any(r) },
-        57 => Stmt::SelectHost { d, a: typed(r, regs, Bool), b: f32s(r), host: host(r, t), first: r.percent(50) },
-        58..60 => Stmt::Cast { d, a: any(r), to: r.of(&[Type::F32, Type::I64, Type::Bool]) },
+        57 => Stmt::SelectHost { d, a: typed(r, regs, Bool), b: floats(r), host: host(r, t), first: r.percent(50) },
+        58..60 => Stmt::Cast {
+            d,
+            a: any(r),
+            to: if r.percent(40) { r.of(&[Type::F32, Type::I64, Type::Bool]) } else { r.of(&TYPES) },
+        },
         60..62 => Stmt::Reshape { d, a: any(r), dims: dims(r) },
         62 => Stmt::Flatten { d, a: any(r) },
         63..65 => Stmt::Transpose { d, a: any(r), x: small(r, 3), y: small(r, 3) },
@@ -382,7 +395,7 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
         66 => Stmt::Unsqueeze { d, a: any(r), axis: small(r, 3) },
         67 => Stmt::Squeeze { d, a: any(r), axis: small(r, 3) },
         68..71 => {
-            Stmt::Slice { d, a: any(r), axis: small(r, 3), start: host(r, t), len: 1 + small(r, 4), step: small(r, 3) }
+            Stmt::Slice { d, a: any(r), axis: small(r, 3), start: host(r, t), len: 1 + small(r, 4), step: small(r, 5) }
         }
         71 => Stmt::Concat {
             d,
@@ -391,9 +404,9 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
             c: if r.percent(30) { Some(any(r)) } else { None },
             axis: small(r, 3),
         },
-        72..75 => Stmt::Matmul { d, a: f32s(r), b: f32s(r) },
+        72..75 => Stmt::Matmul { d, a: floats(r), b: floats(r) },
         75 => Stmt::Gather { d, a: any(r), b: typed(r, regs, I64), axis: small(r, 3) },
-        76 => Stmt::ScatterAdd { d, a: f32s(r), b: any(r), c: f32s(r), axis: small(r, 3) },
+        76 => Stmt::ScatterAdd { d, a: floats(r), b: any(r), c: floats(r), axis: small(r, 3) },
         77..81 => Stmt::Reduce {
             d,
             op: r.of(&[Reduction::Sum, Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::Mean]),
@@ -401,11 +414,11 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
             axes: small(r, 8),
             keepdim: r.percent(50),
         },
-        81 => Stmt::Softmax { d, a: f32s(r), axis: small(r, 3) },
+        81 => Stmt::Softmax { d, a: floats(r), axis: small(r, 3) },
         82 => match r.below(3) {
-            0 => Stmt::LogSoftmax { d, a: f32s(r), axis: small(r, 3) },
-            1 => Stmt::Mse { d, a: f32s(r), b: f32s(r) },
-            _ => Stmt::CrossEntropy { d, a: f32s(r), b: typed(r, regs, I64) },
+            0 => Stmt::LogSoftmax { d, a: floats(r), axis: small(r, 3) },
+            1 => Stmt::Mse { d, a: floats(r), b: floats(r) },
+            _ => Stmt::CrossEntropy { d, a: floats(r), b: typed(r, regs, I64) },
         },
         83..86 if t.reads => Stmt::Read { a: any(r) },
         86..88 => Stmt::Keep { slot: small(r, SLOTS), a: any(r) },
@@ -414,6 +427,6 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
         90..92 => Stmt::Load { d, slot: small(r, SLOTS), detach: t.backward || r.percent(50) },
         97 => Stmt::Return { a: any(r) },
         98 if t.varied => Stmt::Reseed { rng: small(r, 2), seed: small(r, 3) },
-        _ => Stmt::Unary { d, op: Unary::Tanh, a: f32s(r) },
+        _ => Stmt::Unary { d, op: Unary::Tanh, a: floats(r) },
     }
 }

@@ -84,11 +84,7 @@ impl World {
             let held = v.get().to_host().expect("a value");
             if !same_value(&held, old) {
                 assert!(!launch_failed, "variable {i} was written by a launch that found no memory");
-                let value = match &old.data {
-                    stepgraph::base::host::HostData::F32(x) => Tensor::from_slice(x, old.shape, &self.device),
-                    stepgraph::base::host::HostData::I64(x) => Tensor::from_slice(x, old.shape, &self.device),
-                    other => panic!("a variable of {} elements of another type", other.len()),
-                };
+                let value = Tensor::from_host(old, &self.device);
                 v.set(&value.expect("memory")).expect("an old value");
             }
         }

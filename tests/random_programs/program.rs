@@ -109,8 +109,14 @@ pub enum Reduction {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Type {
+    F64,
     F32,
+    BF16,
+    F16,
     I64,
+    I32,
+    I8,
+    U8,
     Bool,
 }
 

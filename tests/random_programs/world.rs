@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use stepgraph::base::dtype::NumberKind;
 use stepgraph::base::host::HostData;
-use stepgraph::base::{HostValue, Shape};
+use stepgraph::base::{HostValue, Scalar, Shape};
 use stepgraph::{DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit, optim};
 
 #[path = "hardship.rs"]
@@ -102,14 +103,14 @@ fn real(seed: u64, i: usize) -> f32 {
 }
 
 fn data(ty: Type, dims: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
-    let n: usize = dims.iter().product();
-    match ty {
-        Type::F32 => Tensor::from_vec((0..n).map(|i| real(seed, i)).collect::<Vec<_>>(), dims, device),
-        Type::I64 => {
-            Tensor::from_vec((0..n).map(|i| (number(seed, i) % 9) as i64 - 2).collect::<Vec<_>>(), dims, device)
-        }
-        Type::Bool => Tensor::from_vec((0..n).map(|i| number(seed, i) & 1 == 1).collect::<Vec<_>>(), dims, device),
-    }
+    let (shape, dtype) = (Shape::new(dims)?, dtype(ty));
+    let element = |i: usize| match dtype.kind() {
+        NumberKind::Float => Scalar::f32(real(seed, i)),
+        NumberKind::Int => Scalar::i64((number(seed, i) % 9) as i64 - 2),
+        NumberKind::Bool => Scalar::bool(number(seed, i) & 1 == 1),
+    };
+    let lanes: Vec<u64> = (0..shape.numel()).map(|i| element(i).cast(dtype).bits).collect();
+    Tensor::from_host(&HostValue::new(shape, HostData::from_lanes(dtype, &lanes)), device)
 }
 
 impl World {
@@ -484,7 +485,7 @@ impl World {
             }
             Stmt::Fork { d, a } => {
                 let a = reg(*a)?;
-                let own = if a.dtype() == DType::F32 { Var::new(&a)? } else { Var::state(&a)? };
+                let own = if a.dtype().is_float() { Var::new(&a)? } else { Var::state(&a)? };
                 let t = own.get();
                 self.outside.push(t.clone());
                 (d, t)
@@ -518,12 +519,14 @@ impl World {
                 let a = reg(*a)?;
                 let x = axis(&a, *x);
                 let have = a.dims().get(x as usize).copied().unwrap_or(0);
-                let step = 1 + *step as usize;
+                let (back, step) = (*step > 2, 1 + (*step % 3) as usize);
                 // The length is the same in every call; the start is not.
                 let most = have.div_ceil(step);
                 let len = (*len as usize).min(most);
                 let room = have.saturating_sub(len.max(1) * step - (step - 1)) + 1;
                 let start = self.host(*start, call).abs().min(1e6) as usize % room;
+                let reach = len.saturating_sub(1) * step;
+                let (start, step) = if back { (start + reach, -(step as isize)) } else { (start, step as isize) };
                 (d, a.slice_step(x, start, len, step)?)
             }
             Stmt::Concat { d, a, b, c, axis: x } => {
@@ -769,8 +772,14 @@ impl Call {
 
 fn dtype(ty: Type) -> DType {
     match ty {
+        Type::F64 => DType::F64,
         Type::F32 => DType::F32,
+        Type::BF16 => DType::BF16,
+        Type::F16 => DType::F16,
         Type::I64 => DType::I64,
+        Type::I32 => DType::I32,
+        Type::I8 => DType::I8,
+        Type::U8 => DType::U8,
         Type::Bool => DType::Bool,
     }
 }
@@ -817,11 +826,11 @@ fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// i64 tensors take whole numbers, bool ones truth values; sometimes a float, which they refuse.
+/// Integer tensors take whole numbers (u8 no negative ones), bool ones truth values; sometimes a float, which casts them.
 // `a + h` and `h + a` are two operators.
 #[allow(clippy::if_same_then_else)]
 fn with_host(op: Binary, a: &Tensor, h: f32, left: bool) -> Result<Tensor> {
-    if a.dtype() == DType::I64 && h.fract() != 0.25 {
+    if a.dtype().is_int() && h.fract() != 0.25 {
         let h = h as i64;
         return match op {
             Binary::Add => {
@@ -928,12 +937,5 @@ pub fn same(a: &Seen, b: &Seen) -> bool {
 }
 
 pub fn same_value(a: &HostValue, b: &HostValue) -> bool {
-    a.shape == b.shape
-        && match (&a.data, &b.data) {
-            (HostData::F32(a), HostData::F32(b)) => {
-                a.len() == b.len()
-                    && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()))
-            }
-            (a, b) => a == b,
-        }
+    a.shape == b.shape && a.data.difference(&b.data).is_none()
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use crate::backend::cpu::threads::FpGuard;
 use crate::backend::cpu::{Inner, library};
@@ -32,19 +33,11 @@ impl CpuExecutable {
         inner.memory.arena.enter(plan.arena_bytes);
         Ok(CpuExecutable { dispatcher, arena_bytes: plan.arena_bytes, role, inner })
     }
-}
 
-impl Drop for CpuExecutable {
-    fn drop(&mut self) {
-        self.inner.memory.arena.leave(self.arena_bytes);
-    }
-}
-
-impl Executable for CpuExecutable {
-    fn launch(&self, launch: &mut Launch<'_>) -> Result<LaunchResult> {
+    fn run(&self, launch: &mut Launch<'_>, times: Option<&mut Vec<(String, Duration)>>) -> Result<LaunchResult> {
         let inner = &*self.inner;
         let _fp = FpGuard::new();
-        let result = self.dispatcher.launch(&inner.memory, launch)?;
+        let result = self.dispatcher.launch_timed(&inner.memory, launch, times)?;
         let kernels = self.kernels() as u64;
         match self.role {
             Role::Step => {
@@ -56,6 +49,22 @@ impl Executable for CpuExecutable {
             }
         }
         Ok(result)
+    }
+}
+
+impl Drop for CpuExecutable {
+    fn drop(&mut self) {
+        self.inner.memory.arena.leave(self.arena_bytes);
+    }
+}
+
+impl Executable for CpuExecutable {
+    fn launch(&self, launch: &mut Launch<'_>) -> Result<LaunchResult> {
+        self.run(launch, None)
+    }
+
+    fn launch_timed(&self, launch: &mut Launch<'_>, times: &mut Vec<(String, Duration)>) -> Result<LaunchResult> {
+        self.run(launch, Some(times))
     }
 
     fn kernels(&self) -> usize {

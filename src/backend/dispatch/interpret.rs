@@ -4,11 +4,11 @@ use super::script::{Action, Script};
 use super::{DONE, Frame, MISFIT, NO_MEMORY};
 use crate::plan::SlotKind;
 
-/// Runs the script; the meaning that compiled code must match.
+/// Runs the script; the meaning that compiled code must match. `after` hears of each call that has returned.
 ///
 /// # Safety
 /// The frame's pointers must be valid as its fields say, and the arena for the plan's arena bytes.
-pub(super) unsafe fn run(script: &Script, frame: &mut Frame) -> u32 {
+pub(super) unsafe fn run(script: &Script, frame: &mut Frame, mut after: impl FnMut(usize)) -> u32 {
     // SAFETY: the frame holds one entry per input, parameter and slot; the calls' own condition is
     // met once the guards hold, since the plan was checked.
     unsafe {
@@ -49,6 +49,7 @@ pub(super) unsafe fn run(script: &Script, frame: &mut Frame) -> u32 {
                 Action::Call(c) => {
                     let call = &script.calls[c as usize];
                     flags |= (call.entry)(call.descriptor, frame.slots, frame.params);
+                    after(c as usize);
                 }
                 Action::Spare(o) => {
                     let output = &script.outputs[o as usize];

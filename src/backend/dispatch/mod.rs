@@ -22,6 +22,7 @@ pub mod script;
 mod tests;
 
 use std::ffi::c_void;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
@@ -144,6 +145,17 @@ impl Dispatcher {
     /// One launch.
     #[inline]
     pub fn launch<H: Host>(&self, host: &H, launch: &mut Launch<'_>) -> Result<LaunchResult> {
+        self.launch_timed(host, launch, None)
+    }
+
+    /// One launch; with `times`, which gets the label and the time of each call, it goes through the interpreter.
+    #[inline]
+    pub fn launch_timed<H: Host>(
+        &self,
+        host: &H,
+        launch: &mut Launch<'_>,
+        times: Option<&mut Vec<(String, Duration)>>,
+    ) -> Result<LaunchResult> {
         let script = &self.script;
         if launch.inputs.len() != script.inputs.len() || launch.params.len() != script.params {
             return Err(script.miscounted(launch));
@@ -177,7 +189,12 @@ impl Dispatcher {
             flags: 0,
         };
         // SAFETY: the frame is filled as its fields say, with addresses that the host vouches for; the plan was checked.
-        let status = unsafe { self.run(&mut frame) };
+        let status = unsafe {
+            match times {
+                None => self.run(&mut frame),
+                Some(times) => self.run_timed(&mut frame, times),
+            }
+        };
         drop(lease);
         let (flags, error) = (frame.flags, context.error.take());
         if status != DONE {
@@ -208,7 +225,19 @@ impl Dispatcher {
             return unsafe { code.call(frame) };
         }
         // SAFETY: the caller's promise.
-        unsafe { interpret::run(&self.script, frame) }
+        unsafe { interpret::run(&self.script, frame, |_| ()) }
+    }
+
+    unsafe fn run_timed(&self, frame: &mut Frame, times: &mut Vec<(String, Duration)>) -> u32 {
+        let mut ends = Vec::with_capacity(self.script.calls());
+        let mut start = Instant::now();
+        // SAFETY: the caller's promise.
+        let status = unsafe { interpret::run(&self.script, frame, |call| ends.push((call, Instant::now()))) };
+        for (call, end) in ends {
+            times.push((self.script.step_name(call), end - start));
+            start = end;
+        }
+        status
     }
 
     /// The script and, where this target has one, the machine code it becomes for fixed flags.

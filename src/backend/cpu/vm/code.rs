@@ -5,6 +5,7 @@
 //! one word for all lanes (`B`). `R` forms take the operands in reverse. One table below gives the
 //! codes, what they do and which [`Instr`] they implement.
 
+use crate::backend::cpu::vm::long::{self, Long};
 use crate::backend::cpu::vm::simd::{Portable, Simd};
 use crate::kernel::Instr;
 
@@ -58,6 +59,7 @@ macro_rules! table {
         ordered {
             ScaleT ScaleB ScaleTR ScaleBR scale [Scale];
             SubT SubB SubTR SubBR sub [Sub]; DivT DivB DivTR DivBR div [Div];
+            RemT RemB RemTR RemBR rem [Rem];
             LtT LtB LtTR LtBR lt [Lt]; LeT LeB LeTR LeBR le [Le];
             USubT USubB USubTR USubBR usub [USub]; UShlT UShlB UShlTR UShlBR ushl [UShl];
             UShrT UShrB UShrTR UShrBR ushr [UShr]; IShrT IShrB IShrTR IShrBR ishr [IShr];
@@ -311,6 +313,9 @@ pub(super) struct Machine {
     /// Tiles of a few lanes.
     pub narrow: Exec,
     pub fold: Fold,
+    pub fold_rows: FoldRows,
+    /// Instructions with 64-bit lanes.
+    pub long: Long,
 }
 
 impl Machine {
@@ -358,24 +363,112 @@ unsafe fn fold_by<S: Simd>(instr: Instr, tile: *mut u8, f: impl Fn(S::V, S::V) -
     }
 }
 
+/// Combines each row of `row` lanes of the tile `from` (a power of two of lanes, `lanes` in all) by halving, into all lanes of
+/// the row in the tile `to`, which may be the same; `code` is one of the `Acc` codes.
+///
+/// # Safety
+/// The tiles are valid, with all their lanes; the CPU has the features of the instance.
+pub(super) type FoldRows = unsafe fn(code: Code, from: *const u8, to: *mut u8, row: usize, lanes: usize);
+
+/// Rows of `K` vectors.
 #[inline(always)]
-unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
-    // SAFETY: the contract of `Fold`.
+unsafe fn fold_vectors<S: Simd, const K: usize>(
+    from: *const u8,
+    to: *mut u8,
+    row: usize,
+    lanes: usize,
+    f: impl Fn(S::V, S::V) -> S::V,
+) {
+    // SAFETY: the contract of `FoldRows`.
     unsafe {
-        match code {
-            Code::AccAdd => fold_by::<S>(Instr::Add, tile, |a, b| S::add(a, b)),
-            Code::AccMul => fold_by::<S>(Instr::Mul, tile, |a, b| S::mul(a, b)),
-            Code::AccMin => fold_by::<S>(Instr::Min, tile, |a, b| S::min(a, b)),
-            Code::AccMax => fold_by::<S>(Instr::Max, tile, |a, b| S::max(a, b)),
-            Code::AccOr => fold_by::<S>(Instr::Or, tile, |a, b| S::or(a, b)),
-            _ => fold_by::<S>(Instr::And, tile, |a, b| S::and(a, b)),
+        for at in (0..lanes * 4).step_by(K * S::N * 4) {
+            let mut v: [S::V; K] = std::array::from_fn(|i| S::load(from.add(at + i * S::N * 4)));
+            let mut half = K / 2;
+            while half > 0 {
+                for i in 0..half {
+                    v[i] = f(v[i], v[i + half]);
+                }
+                half /= 2;
+            }
+            // Every lane takes the place of the one it meets, so all end with the row's result: the operations commute.
+            let mut x = v[0];
+            if S::N >= 16 && row >= 16 {
+                x = f(x, S::swap::<8>(x));
+            }
+            if row >= 8 {
+                x = f(x, S::swap::<4>(x));
+            }
+            if row >= 4 {
+                x = f(x, S::swap::<2>(x));
+            }
+            if row >= 2 {
+                x = f(x, S::swap::<1>(x));
+            }
+            for i in 0..K {
+                S::store(to.add(at + i * S::N * 4), x);
+            }
         }
     }
 }
 
+#[inline(always)]
+unsafe fn fold_rows_by<S: Simd>(
+    from: *const u8,
+    to: *mut u8,
+    row: usize,
+    lanes: usize,
+    f: impl Fn(S::V, S::V) -> S::V,
+) {
+    // SAFETY: the contract of `FoldRows`.
+    unsafe {
+        match row / S::N {
+            0 | 1 => fold_vectors::<S, 1>(from, to, row, lanes, f),
+            2 => fold_vectors::<S, 2>(from, to, row, lanes, f),
+            4 => fold_vectors::<S, 4>(from, to, row, lanes, f),
+            8 => fold_vectors::<S, 8>(from, to, row, lanes, f),
+            _ => fold_vectors::<S, 16>(from, to, row, lanes, f),
+        }
+    }
+}
+
+macro_rules! folds {
+    (
+        unary { $($unary:tt)* }
+        both { $($both:tt)* }
+        ordered { $($ordered:tt)* }
+        word { $($word:tt)* }
+        combine { $($c:ident $cm:ident [$ci:ident];)* }
+    ) => {
+        /// [`Fold`].
+        #[inline(always)]
+        unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
+            // SAFETY: the same contract.
+            unsafe {
+                match code {
+                    $(Code::$c => fold_by::<S>(Instr::$ci, tile, |a, b| S::$cm(a, b)),)*
+                    _ => debug_assert!(false, "{code:?} combines nothing"),
+                }
+            }
+        }
+
+        /// [`FoldRows`].
+        #[inline(always)]
+        unsafe fn fold_rows<S: Simd>(code: Code, from: *const u8, to: *mut u8, row: usize, lanes: usize) {
+            // SAFETY: the same contract.
+            unsafe {
+                match code {
+                    $(Code::$c => fold_rows_by::<S>(from, to, row, lanes, |a, b| S::$cm(a, b)),)*
+                    _ => debug_assert!(false, "{code:?} combines nothing"),
+                }
+            }
+        }
+    };
+}
+table!(folds);
+
 /// The instances of one instruction set.
 macro_rules! machine {
-    ($name:ident, $simd:ty, $full:path $(, $features:literal)?) => {
+    ($name:ident, $simd:ty, $full:path, $long:path $(, $features:literal)?) => {
         pub(super) mod $name {
             use super::*;
 
@@ -395,18 +488,32 @@ macro_rules! machine {
                 unsafe { super::fold::<$simd>(code, tile) }
             }
 
-            pub(in super::super) const MACHINE: Machine = Machine { full: $full, short, narrow, fold };
+            $(#[target_feature(enable = $features)])?
+            unsafe fn fold_rows(code: Code, from: *const u8, to: *mut u8, row: usize, lanes: usize) {
+                // SAFETY: the contract of `FoldRows`.
+                unsafe { super::fold_rows::<$simd>(code, from, to, row, lanes) }
+            }
+
+            pub(in super::super) const MACHINE: Machine =
+                Machine { full: $full, short, narrow, fold, fold_rows, long: $long };
         }
     };
 }
 
-machine!(portable, Portable, short);
+machine!(portable, Portable, short, long::portable);
 #[cfg(target_arch = "x86_64")]
 machine!(
     avx512,
     crate::backend::cpu::vm::x86::Avx512,
     crate::backend::cpu::vm::threaded::avx512::full,
+    long::avx512,
     "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
 );
 #[cfg(target_arch = "x86_64")]
-machine!(avx2, crate::backend::cpu::vm::x86::Avx2, crate::backend::cpu::vm::threaded::avx2::full, "avx2,fma,f16c");
+machine!(
+    avx2,
+    crate::backend::cpu::vm::x86::Avx2,
+    crate::backend::cpu::vm::threaded::avx2::full,
+    long::avx2,
+    "avx2,fma,f16c"
+);

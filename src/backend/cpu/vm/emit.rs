@@ -244,6 +244,18 @@ impl Lower<'_> {
                 let args = args.map(|a| self.same.get(a.0 as usize).copied().unwrap_or(NONE));
                 self.scalar(v, *instr, args);
             }
+            Inst::Reduce { combine, value } => {
+                let value = self.same[value.0 as usize];
+                // A tile of the frame: memory elsewhere may end with the last lane.
+                let from = self.own_tile(value);
+                self.close();
+                self.release(value);
+                let into = self.scratch(self.values[v as usize].ty);
+                if let Some(code) = combine_code(combine.instr()) {
+                    self.out.actions.push(Action::Fold { code, from, into });
+                }
+                self.values[v as usize].tile = into;
+            }
             inst => {
                 for a in operands(inst) {
                     self.in_memory(self.same[a.0 as usize]);

@@ -154,7 +154,7 @@ impl<'k> Lower<'k> {
     }
 
     pub(super) fn across(&self) -> bool {
-        self.space.walk == Walk::Across
+        self.space.walk != Walk::Along
     }
 
     /// How a value that is one per outer point is read by other segments.
@@ -255,7 +255,7 @@ impl<'k> Lower<'k> {
                     match self.space.places[*axis as usize] {
                         None => v.home = word(self.constant(Ty::I64, 0)),
                         Some((role, _)) => {
-                            v.full = role == if walk == Walk::Across { Role::Inner } else { Role::Group };
+                            v.full = role == if walk == Walk::Along { Role::Group } else { Role::Inner };
                         }
                     }
                 }
@@ -263,13 +263,18 @@ impl<'k> Lower<'k> {
                     let id = self.space.stream_of[at];
                     let s = &self.space.streams[id as usize];
                     v.full = s.varies(walk);
-                    v.cost = if s.class == Class::General { 16 } else { !s.is_direct() as u32 };
+                    let direct = s.is_direct() && matches!(s.class, Class::Unit | Class::Same);
+                    v.cost = match s.class {
+                        Class::General => 16,
+                        Class::PerRow => 4,
+                        _ => !s.is_direct() as u32,
+                    };
                     if s.never {
                         v.home = word(self.constant(ty, 0));
                     } else if let Class::Periodic(period) = s.class {
                         v.cost = 0;
                         v.home = Some(Operand { entry: self.periodic(id, period), kind: Kind::Tile });
-                    } else if s.class != Class::General && s.is_direct() {
+                    } else if direct {
                         let unit = s.class == Class::Unit;
                         let entry = self.pointer(Source::Access(id, unit));
                         v.home = Some(Operand { entry, kind: if unit { Kind::Tile } else { Kind::Word } });
@@ -286,11 +291,13 @@ impl<'k> Lower<'k> {
                 Inst::Op { instr, .. } => {
                     let own = match instr {
                         Instr::Div | Instr::Sqrt => 4,
+                        Instr::Rem => 16,
                         _ if is_long(*instr) => 16,
                         _ => 1,
                     };
                     v.cost = v.cost.saturating_add(own);
                 }
+                Inst::Reduce { .. } if walk == Walk::Rows => v.cost = v.cost.saturating_add(8),
                 Inst::Reduce { combine, value } => {
                     self.reduction(&mut v, *combine, self.same[value.0 as usize]);
                 }
@@ -579,6 +586,10 @@ impl Lower<'_> {
                         place(into);
                     }
                     Action::Store { value, .. } => place(&mut value.entry),
+                    Action::Fold { from, into, .. } => {
+                        place(from);
+                        place(into);
+                    }
                     Action::Combine { value, into, .. } => {
                         place(&mut value.entry);
                         place(into);

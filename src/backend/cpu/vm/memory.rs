@@ -3,7 +3,7 @@
 use crate::backend::cpu::vm::code::{Kind, TILE};
 use crate::backend::cpu::vm::drive::Run;
 use crate::backend::cpu::vm::program::Operand;
-use crate::backend::cpu::vm::space::{Few, Role, Stream};
+use crate::backend::cpu::vm::space::{Class, Few, Role, Stream};
 use crate::base::DType;
 use crate::base::dtype::{bf16, f16};
 
@@ -171,6 +171,15 @@ impl Run<'_> {
             }
             let base = self.address(stream);
             let stride = s.stride();
+            if s.class == Class::PerRow {
+                let row = self.program.space.row;
+                let src = base.wrapping_add(self.first / row * s.dtype.size());
+                for r in 0..self.lanes / row {
+                    let (src, dst) = (src.wrapping_add(r * s.dtype.size()), dst.add(r * row * size));
+                    format_of!(s.dtype, S, D, widen, narrow => copy::<S, D>(src, 0, dst.cast(), row, widen));
+                }
+                return;
+            }
             pieces(&self.program.space.group, self.first, self.lanes, |piece| {
                 let (from, to) = s.clip(&piece);
                 let src = base.wrapping_offset(s.offset(&piece) + from as isize * stride);
@@ -193,14 +202,20 @@ impl Run<'_> {
         let stride = s.stride();
         // SAFETY: the caller's contract.
         unsafe {
-            pieces(&self.program.space.group, self.first, self.lanes, |piece| {
-                let mut p = base.wrapping_offset(s.offset(&piece));
-                let mut v = src.add(piece.lane * step);
-                format_of!(s.dtype, S, D, widen, narrow => for _ in 0..piece.len {
+            let put = |mut p: *mut u8, stride: isize, mut v: *const u8, step: usize, len: usize| {
+                format_of!(s.dtype, S, D, widen, narrow => for _ in 0..len {
                     p.cast::<S>().write_unaligned(narrow(v.cast::<D>().read_unaligned()));
                     p = p.wrapping_offset(stride);
-                    v = v.add(step);
+                    v = v.wrapping_add(step);
                 })
+            };
+            if s.class == Class::PerRow {
+                let (row, size) = (self.program.space.row, s.dtype.size());
+                let p = base.wrapping_add(self.first / row * size);
+                return put(p, size as isize, src, row * step, self.lanes / row);
+            }
+            pieces(&self.program.space.group, self.first, self.lanes, |piece| {
+                put(base.wrapping_offset(s.offset(&piece)), stride, src.add(piece.lane * step), step, piece.len);
             });
         }
     }
@@ -226,8 +241,11 @@ impl Run<'_> {
             pieces(&self.program.space.group, self.first, self.lanes, |piece| {
                 let src = base.wrapping_offset(s.offset(&piece));
                 let lane = piece.lane;
-                if index.kind == Kind::Word {
-                    let src = src.wrapping_offset(element(indices.read_unaligned()));
+                // One index for the whole piece is the common case of a row.
+                let first = if index.kind == Kind::Word { indices } else { indices.add(lane) };
+                let one = first.read_unaligned();
+                if index.kind == Kind::Word || (1..piece.len).all(|i| first.add(i).read_unaligned() == one) {
+                    let src = src.wrapping_offset(element(one));
                     return format_of!(s.dtype, S, D, widen, narrow => {
                         copy::<S, D>(src, stride, dst.cast::<D>().add(lane), piece.len, widen)
                     });

@@ -1,6 +1,6 @@
 //! A compiled kernel: what [`super::lower`] makes and [`super::drive`] runs.
 
-use crate::backend::cpu::vm::code::{Machine, Op, Step};
+use crate::backend::cpu::vm::code::{Code, Machine, Op, Step};
 use crate::backend::cpu::vm::isa::Isa;
 use crate::backend::cpu::vm::space::{Few, Role, Space};
 use crate::kernel::{Combine, Instr, Ty};
@@ -29,6 +29,8 @@ pub(super) enum Action {
     Long { instr: Instr, args: [Operand; 3], into: u16 },
     /// A store that is not a contiguous tile of 32-bit lanes.
     Store { stream: u32, value: Operand },
+    /// The rows of a tile, each combined: the result in all lanes of its row.
+    Fold { code: Code, from: u16, into: u16 },
     /// A 64-bit value into a reduction's partial results.
     Combine { combine: Combine, value: Operand, into: u16 },
 }

@@ -27,6 +27,8 @@ pub(super) trait Simd {
     unsafe fn first(a: Self::V, b: Self::V, n: isize) -> Self::V;
     /// The 32-bit word at `p` in every lane.
     unsafe fn splat(p: *const u8) -> Self::V;
+    /// Lane `j` of the result is lane `j ^ H`; `H` is 1, 2, 4 or (with 16 lanes) 8.
+    unsafe fn swap<const H: usize>(a: Self::V) -> Self::V;
     /// Truth values from bytes, the first `n` lanes.
     unsafe fn load_bools(p: *const u8, n: isize) -> Self::V;
     /// Truth values to bytes, the first `n` lanes.
@@ -64,6 +66,7 @@ pub(super) trait Simd {
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn rem(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn scale(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
@@ -196,6 +199,10 @@ impl Simd for Portable {
         [unsafe { p.cast::<u32>().read_unaligned() }; LANES]
     }
     #[inline(always)]
+    unsafe fn swap<const H: usize>(a: Self::V) -> Self::V {
+        std::array::from_fn(|i| a[(i ^ H) % LANES])
+    }
+    #[inline(always)]
     unsafe fn load_bools(p: *const u8, n: isize) -> Self::V {
         let mut v = [0; LANES];
         for (i, lane) in v.iter_mut().enumerate().take(n.max(0) as usize) {
@@ -240,7 +247,7 @@ impl Simd for Portable {
             cos_arg CosArg, bf16 Bf16, f16 F16,
         }
         binary {
-            add Add, sub Sub, mul Mul, div Div, scale Scale, min Min, max Max, min_const Min, max_const Max,
+            add Add, sub Sub, mul Mul, div Div, rem Rem, scale Scale, min Min, max Max, min_const Min, max_const Max,
             uadd UAdd, usub USub, umul UMul, umulhi UMulHi, and UAnd, or UOr, xor UXor,
             ushl UShl, ushr UShr, ishr IShr,
         }

@@ -3,11 +3,12 @@
 //! Lanes are 128 consecutive points of the *group*, a few axes taken as one flat index. In
 //! [`Walk::Across`] the group is made of kept axes, and a reduction runs over its inner points one after
 //! another, each lane for itself. In [`Walk::Along`] the group is all the reduced axes, and a
-//! reduction combines across lanes too.
+//! reduction combines across lanes too. In [`Walk::Rows`] whole rows lie in a tile, and a reduction is one
+//! more instruction on tiles.
 
 use smallvec::SmallVec;
 
-use crate::backend::cpu::vm::code::TILE;
+use crate::backend::cpu::vm::code::{TILE, combine_code};
 use crate::backend::cpu::vm::lower::is_long;
 use crate::backend::cpu::vm::program::lane_bytes;
 use crate::base::{DType, Error, Result};
@@ -24,6 +25,8 @@ pub(super) enum Walk {
     Across,
     /// All the reduced axes.
     Along,
+    /// Kept axes, then all the reduced ones, whose points divide a tile.
+    Rows,
 }
 
 /// The three roles of an axis.
@@ -49,6 +52,8 @@ pub(super) enum Class {
     Same,
     /// Repeats after so many points of the group, and depends on no other axis.
     Periodic(usize),
+    /// The same element for all points of a row, rows contiguous ([`Walk::Rows`]).
+    PerRow,
     /// Anything else, or guarded.
     General,
 }
@@ -83,7 +88,7 @@ impl Stream {
     /// Whether a value loaded so depends on the inner points.
     pub fn varies(&self, walk: Walk) -> bool {
         let (role, strides) = match walk {
-            Walk::Across => (Role::Inner, &self.inner),
+            Walk::Across | Walk::Rows => (Role::Inner, &self.inner),
             Walk::Along => (Role::Group, &self.group),
         };
         strides.iter().any(|&s| s != 0) || self.bounds.iter().any(|b| b.role == role)
@@ -116,6 +121,8 @@ pub(super) struct Space {
     pub loops: Few<usize>,
     pub group: Few<usize>,
     pub inner: Few<usize>,
+    /// Points of a row in [`Walk::Rows`], else 0.
+    pub row: usize,
     /// The accesses of the body, in body order.
     pub streams: Vec<Stream>,
     /// The stream of each body instruction that has one.
@@ -195,7 +202,7 @@ impl Space {
 
         let mut best: Option<(f64, Walk, usize)> = None;
         let mut consider = |walk: Walk, split: usize| {
-            let ns = estimate(kernel, order, walk, &outer[..split], &outer[split..], &inner, &accesses);
+            let ns = estimate(kernel, order, walk, &Roles::of(walk, split, &outer, &inner), &accesses);
             if best.is_none_or(|(b, ..)| ns < b) {
                 best = Some((ns, walk, split));
             }
@@ -206,14 +213,20 @@ impl Space {
         }
         if !inner.is_empty() && order.lanes == TILE {
             consider(Walk::Along, outer.len());
+            let points: usize = inner.iter().map(|m| m.len).product();
+            if points.is_power_of_two() && points <= TILE && folds(kernel) {
+                for split in (0..=outer.len()).rev() {
+                    consider(Walk::Rows, split);
+                }
+            }
         }
         let (cost_ns, walk, split) = best.unwrap_or((0.0, Walk::Across, 0));
-        let space = Space::build(kernel, order, walk, &outer[..split], &outer[split..], &inner);
+        let space = Space::build(kernel, order, walk, &Roles::of(walk, split, &outer, &inner));
         Ok(Space { cost_ns, ..space })
     }
 
-    fn build(k: &Kernel, order: Order, walk: Walk, loops: &[Merged], rest: &[Merged], inner: &[Merged]) -> Space {
-        let (group, inner) = if walk == Walk::Along { (inner, &inner[..0]) } else { (rest, inner) };
+    fn build(k: &Kernel, order: Order, walk: Walk, roles: &Roles) -> Space {
+        let (loops, group, inner) = (&roles.loops[..], &roles.group[..], &roles.inner[..]);
         let mut places: Few<Place> = SmallVec::from_elem(None, k.domain.len());
         for (role, axes) in [(Role::Loop, loops), (Role::Group, group), (Role::Inner, inner)] {
             for (i, m) in axes.iter().enumerate() {
@@ -241,7 +254,7 @@ impl Space {
                 }
             }
             let group_strides = pick(group);
-            let mut class = class(group, |m| access.strides[m.axis]);
+            let mut class = roles.class(walk, access);
             if let Inst::Load { .. } = inst
                 && let Some(period) = period(walk, group, &[loops, inner], access)
                 && bounds.iter().all(|b| b.role == Role::Group && group[..b.axis].len() >= leading(group, access))
@@ -270,12 +283,61 @@ impl Space {
             loops: lens(loops),
             group: lens(group),
             inner: lens(inner),
+            row: if walk == Walk::Rows { roles.row() } else { 0 },
             streams,
             stream_of,
             places,
             cost_ns: 0.0,
         }
     }
+}
+
+/// Which axes have which role.
+struct Roles {
+    loops: Few<Merged>,
+    group: Few<Merged>,
+    inner: Few<Merged>,
+    /// How many axes of the group are kept ones.
+    kept: usize,
+}
+
+impl Roles {
+    /// The kept axes from `split` on are of the group, unless it is of the reduced ones only.
+    fn of(walk: Walk, split: usize, outer: &[Merged], inner: &[Merged]) -> Roles {
+        let (loops, rest) = outer.split_at(split);
+        let (group, inner) = match walk {
+            Walk::Across => (rest.into(), inner.into()),
+            Walk::Along => (inner.into(), Few::new()),
+            Walk::Rows => (rest.iter().chain(inner).cloned().collect(), Few::new()),
+        };
+        Roles { loops: loops.into(), group, inner, kept: rest.len() }
+    }
+
+    /// Points of the group's reduced axes.
+    fn row(&self) -> usize {
+        self.group[self.kept..].iter().map(|m| m.len).product()
+    }
+
+    /// How an access moves along the group, guards aside.
+    fn class(&self, walk: Walk, access: &Access) -> Class {
+        let stride = |m: &Merged| access.strides[m.axis];
+        match class(&self.group, stride) {
+            Class::General if walk == Walk::Rows => {
+                let (kept, reduced) = self.group.split_at(self.kept);
+                let per_row = reduced.iter().all(|m| stride(m) == 0) && class(kept, stride) == Class::Unit;
+                if per_row { Class::PerRow } else { Class::General }
+            }
+            class => class,
+        }
+    }
+}
+
+/// Whether every reduction of the kernel can be an instruction on tiles.
+fn folds(kernel: &Kernel) -> bool {
+    kernel.body.iter().all(|i| match i {
+        Inst::Reduce { combine, .. } => combine_code(combine.instr()).is_some(),
+        _ => true,
+    })
 }
 
 /// How many axes of the group an access does not depend on before the first that it does.
@@ -289,7 +351,7 @@ fn period(walk: Walk, group: &[Merged], others: &[&[Merged]; 2], access: &Access
     let (before, after) = group.split_at(leading(group, access));
     let product = |axes: &[Merged]| axes.iter().map(|m| m.len).product::<usize>();
     let (times, period) = (product(before), product(after));
-    (walk == Walk::Across && fixed && !after.is_empty() && times > 1 && (1..=4096).contains(&period)).then_some(period)
+    (walk != Walk::Along && fixed && !after.is_empty() && times > 1 && (1..=4096).contains(&period)).then_some(period)
 }
 
 /// How an access with these strides in elements moves along the group.
@@ -359,17 +421,9 @@ fn is_call(instr: Instr) -> bool {
 }
 
 /// A guess at the time of one walk, good enough to choose between walks.
-fn estimate(
-    kernel: &Kernel,
-    order: Order,
-    walk: Walk,
-    loops: &[Merged],
-    rest: &[Merged],
-    inner: &[Merged],
-    accesses: &[&Access],
-) -> f64 {
+fn estimate(kernel: &Kernel, order: Order, walk: Walk, roles: &Roles, accesses: &[&Access]) -> f64 {
     let size = |axes: &[Merged]| axes.iter().map(|m| m.len as f64).product::<f64>();
-    let group = if walk == Walk::Along { inner } else { rest };
+    let Roles { loops, group, inner, .. } = roles;
     let len = size(group);
     let run = group.last().map_or(1.0, |m| m.len as f64).clamp(1.0, TILE as f64);
     let mut instrs = 2.0;
@@ -383,18 +437,25 @@ fn estimate(
         }
     }
     let mut general = 0.0;
+    let mut per_row = 0.0;
     let mut expand = 0.0;
     for a in accesses {
         match period(walk, group, &[loops, inner], a) {
             Some(period) => expand += 20.0 + (period as f64 + 1024.0).min(len) * ELEMENT_NS,
-            None if class(group, |m| a.strides[m.axis]) == Class::General => general += 1.0,
-            None => {}
+            None => match roles.class(walk, a) {
+                Class::General => general += 1.0,
+                Class::PerRow => per_row += 1.0,
+                _ => {}
+            },
         }
     }
+    // A fold costs about as much as a few instructions, and ends the code before it.
+    let fold = if walk == Walk::Rows { 4.0 } else { 1.0 };
+    let row = if walk == Walk::Rows { roles.row() as f64 } else { 1.0 };
     let lanes = |n: f64| {
         let width = if n == TILE as f64 { 1.0 } else { ((n / 32.0).ceil() * 0.35).min(1.4) };
-        let general = general * n * (ELEMENT_NS + 4.0 / run);
-        (instrs + reductions) * INSTR_NS * width + general
+        let general = general * n * (ELEMENT_NS + 4.0 / run) + per_row * (8.0 + 3.0 * n / row);
+        (instrs + reductions * fold) * INSTR_NS * width + general
     };
     let (full, tail) = ((len / TILE as f64).floor(), len % TILE as f64);
     let mut tiles = full * (lanes(TILE as f64) + 1.0);
@@ -404,6 +465,7 @@ fn estimate(
     let around = size(loops);
     match walk {
         Walk::Along => around * (tiles + 20.0 + reductions * 60.0),
+        Walk::Rows => expand + around * (tiles + 20.0),
         Walk::Across => {
             let inner_points = size(inner);
             // Lane partials of a row order want a tile each and soon leave the L1 cache.

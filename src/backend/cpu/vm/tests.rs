@@ -1,7 +1,7 @@
 //! Tests: random kernels against the reference interpreter, for every instruction set and several splits.
 
 use super::program::{Action, Source};
-use super::space::Walk;
+use super::space::{Class, Walk};
 use super::*;
 use crate::base::DType;
 use crate::kernel::build::Builder;
@@ -365,7 +365,7 @@ impl Pool<'_> {
 
 /// A random verified kernel.
 fn random_kernel(r: &mut Random) -> Kernel {
-    const LENGTHS: [usize; 18] = [0, 1, 2, 3, 4, 5, 7, 10, 17, 33, 64, 65, 100, 127, 128, 129, 256, 300];
+    const LENGTHS: [usize; 21] = [0, 1, 2, 3, 4, 5, 7, 8, 10, 16, 17, 32, 33, 64, 65, 100, 127, 128, 129, 256, 300];
     let rank = r.pick(&[0, 1, 1, 2, 2, 2, 3, 3, 4]);
     let mut domain: Vec<usize> = Vec::new();
     for _ in 0..rank {
@@ -384,7 +384,12 @@ fn random_kernel(r: &mut Random) -> Kernel {
         domain.iter_mut().for_each(|d| *d = 1 + *d % 2);
         domain[a] = r.pick(&[4096, 4097, 9000, 13000]);
     }
-    let reduced: Vec<bool> = match r.below(3) {
+    let reduced: Vec<bool> = match r.below(4) {
+        // Rows that divide a tile.
+        3 if rank > 0 && domain.iter().product::<usize>() < 4096 => {
+            domain[rank - 1] = r.pick(&[2, 4, 8, 16, 32, 64, 128]);
+            (0..rank).map(|a| a + 1 == rank).collect()
+        }
         0 => vec![false; rank],
         1 => (0..rank).map(|a| a + 1 == rank).collect(),
         _ => (0..rank).map(|_| r.one_in(2)).collect(),
@@ -470,7 +475,7 @@ fn aliases(kernel: &Kernel, r: &mut Random) -> Vec<(usize, usize)> {
 #[test]
 fn random_kernels_have_the_reference_bits() {
     let seeds = if cfg!(debug_assertions) { 2500 } else { 20000 };
-    let mut seen = [0u32; 11];
+    let mut seen = [0u32; 13];
     for seed in 0..seeds {
         let mut r = Random(seed * 7919);
         let kernel = random_kernel(&mut r);
@@ -490,6 +495,8 @@ fn random_kernels_have_the_reference_bits() {
             actions().any(|a| matches!(a, Action::Gather { .. })),
             actions().any(|a| matches!(a, Action::Combine { .. })),
             !alias.is_empty(),
+            actions().any(|a| matches!(a, Action::Fold { .. })),
+            p.space.streams.iter().any(|s| s.class == Class::PerRow),
             p.stages.iter().chain(&p.loops).any(|s| s.direct.is_some() && !s.steps.is_empty()),
         ];
         for (count, met) in seen.iter_mut().zip(met) {
