@@ -218,7 +218,8 @@ impl Tensor {
 
     #[track_caller]
     fn dims_of<const R: usize>(&self, op: &'static str) -> Result<[usize; R]> {
-        let wrong = |_| Error::shape(op, format!("a tensor with {R} axes"), self.ty().to_string()).at(Loc::caller());
+        let at = Loc::caller();
+        let wrong = |_| Error::shape(op, format!("a tensor with {R} axes"), self.ty().to_string()).at(at);
         self.dims().try_into().map_err(wrong)
     }
 }

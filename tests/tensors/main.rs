@@ -3,4 +3,5 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod conversions;
 mod printing;
