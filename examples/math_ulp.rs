@@ -20,14 +20,29 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "exp2", formula: math::exp2, reference: f64::exp2, limit: 1.0 },
     Function { name: "expm1", formula: math::expm1, reference: f64::exp_m1, limit: 2.0 },
     Function { name: "log", formula: math::log, reference: f64::ln, limit: 1.0 },
+    Function { name: "log10", formula: math::log10, reference: f64::log10, limit: 2.0 },
     Function { name: "log2", formula: math::log2, reference: f64::log2, limit: 2.0 },
     Function { name: "log1p", formula: math::log1p, reference: f64::ln_1p, limit: 1.0 },
     Function { name: "sin", formula: math::sin, reference: f64::sin, limit: 2.1 },
     Function { name: "cos", formula: math::cos, reference: f64::cos, limit: 2.1 },
+    Function { name: "tan", formula: math::tan, reference: f64::tan, limit: 2.0 },
+    Function { name: "asin", formula: math::asin, reference: f64::asin, limit: 1.5 },
+    Function { name: "acos", formula: math::acos, reference: f64::acos, limit: 1.5 },
+    Function { name: "atan", formula: math::atan, reference: f64::atan, limit: 1.5 },
+    Function { name: "sinh", formula: math::sinh, reference: f64::sinh, limit: 1.5 },
+    Function { name: "cosh", formula: math::cosh, reference: f64::cosh, limit: 1.5 },
     Function { name: "tanh", formula: math::tanh, reference: f64::tanh, limit: 1.5 },
     Function { name: "erf", formula: math::erf, reference: erf, limit: 1.5 },
-    Function { name: "sigmoid", formula: math::sigmoid, reference: |x| 1.0 / (1.0 + (-x).exp()), limit: 2.5 },
+    Function { name: "erfc", formula: math::erfc, reference: libm::erfc, limit: 2.0 },
+    Function { name: "sigmoid", formula: math::sigmoid, reference: |x| 1.0 / (1.0 + (-x).exp()), limit: 2.0 },
+    Function { name: "rsqrt", formula: rsqrt, reference: |x| 1.0 / x.sqrt(), limit: 1.5 },
 ];
+
+/// As the row has it.
+fn rsqrt(b: &mut Builder, x: Val) -> Val {
+    let (one, root) = (b.f32(1.0), b.sqrt(x));
+    b.div(one, root)
+}
 
 /// erf by its series, or its continued fraction.
 pub fn erf(x: f64) -> f64 {

@@ -288,7 +288,7 @@ macro_rules! methods {
 }
 
 methods! {
-    add Add (a, b); sub Sub (a, b); mul Mul (a, b); div Div (a, b); fma Fma (a, b, c);
+    add Add (a, b); sub Sub (a, b); mul Mul (a, b); div Div (a, b); rem Rem (a, b); fma Fma (a, b, c);
     neg Neg (a); abs Abs (a); sqrt Sqrt (a); min Min (a, b); max Max (a, b);
     floor Floor (a); ceil Ceil (a); trunc Trunc (a); round Round (a);
     scale Scale (a, n); mantissa Mantissa (a); exponent Exponent (a); sin_arg SinArg (a); cos_arg CosArg (a);
@@ -307,7 +307,7 @@ methods! {
     uand UAnd (a, b); uor UOr (a, b); uxor UXor (a, b);
     ushl UShl (a, b); ushr UShr (a, b); ishr IShr (a, b);
     ueq UEq (a, b); ult ULt (a, b); ilt ILt (a, b);
-    ladd LAdd (a, b); lsub LSub (a, b); lmul LMul (a, b); ldiv LDiv (a, b); lrem LRem (a, b);
+    ladd LAdd (a, b); lsub LSub (a, b); lmul LMul (a, b); ldiv LDiv (a, b); lrem LRem (a, b); lpow LPow (a, b);
     lneg LNeg (a); lmin LMin (a, b); lmax LMax (a, b);
     land LAnd (a, b); lor LOr (a, b); lxor LXor (a, b); lshl LShl (a, b); lshr LShr (a, b);
     wrap_i8 WrapI8 (a); wrap_u8 WrapU8 (a); wrap_i32 WrapI32 (a);

@@ -190,6 +190,8 @@ instructions! {
     Sub "sub" (a: F32, b: F32) -> F32 = a - b;
     Mul "mul" (a: F32, b: F32) -> F32 = a * b;
     Div "div" (a: F32, b: F32) -> F32 = a / b;
+    /// Remainder with the dividend's sign, exact (C's `fmod`): NaN for a zero divisor or an infinite dividend.
+    Rem "rem" (a: F32, b: F32) -> F32 = a % b;
     /// Fused multiply-add, one rounding.
     Fma "fma" (a: F32, b: F32, c: F32) -> F32 = a.mul_add(b, c);
     /// Flips the sign bit, of NaN too.
@@ -304,6 +306,8 @@ instructions! {
     LDiv "ldiv" (a: I64, b: I64) -> I64 = if b == 0 { 0 } else { a.wrapping_div(b) };
     /// Remainder with the dividend's sign; 0 for a zero divisor.
     LRem "lrem" (a: I64, b: I64) -> I64 = if b == 0 { 0 } else { a.wrapping_rem(b) };
+    /// Power modulo 2^64; see [`meaning::integer_power`].
+    LPow "lpow" (a: I64, b: I64) -> I64 = meaning::integer_power(a, b);
     LNeg "lneg" (a: I64) -> I64 = a.wrapping_neg();
     LMin "lmin" (a: I64, b: I64) -> I64 = a.min(b);
     LMax "lmax" (a: I64, b: I64) -> I64 = a.max(b);
@@ -381,6 +385,8 @@ impl Instr {
             (Mul, Ty::I64) => LMul,
             (Div, Ty::F64) => DDiv,
             (Div, Ty::I64) => LDiv,
+            (Rem, Ty::F64) => DRem,
+            (Rem, Ty::I64) => LRem,
             (Fma, Ty::F64) => DFma,
             (Neg, Ty::F64) => DNeg,
             (Neg, Ty::I64) => LNeg,

@@ -11,6 +11,7 @@ use crate::kernel::ir::Val;
 use crate::kernel::meaning::ROUNDER;
 
 pub use crate::kernel::power::pow;
+pub use crate::kernel::trigonometry::{acos, asin, atan, atan2, cosh, sinh, tan};
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 as a sum of two.
@@ -35,7 +36,7 @@ pub(super) fn clamp(b: &mut Builder, x: Val, lo: f32, hi: f32) -> Val {
 }
 
 /// `x = n ln 2 + r` with a whole n and |r| at most ln 2 / 2 and a little.
-fn split_by_ln2(b: &mut Builder, x: Val) -> (Val, Val) {
+pub(super) fn split_by_ln2(b: &mut Builder, x: Val) -> (Val, Val) {
     let (log2_e, rounder) = (b.f32(LOG2_E), b.f32(ROUNDER));
     let t = b.fma(x, log2_e, rounder);
     let n = b.sub(t, rounder);
@@ -72,7 +73,7 @@ pub fn exp2(b: &mut Builder, x: Val) -> Val {
 }
 
 /// (e^r - 1 at |r| <= ln 2 / 2).
-fn expm1_near_zero(b: &mut Builder, r: Val) -> Val {
+pub(super) fn expm1_near_zero(b: &mut Builder, r: Val) -> Val {
     let q = polynomial(b, r, &[0.5, 0.166_665_48, 0.041_666_836, 0.008_366_123, 0.001_389_998_5]);
     let q = b.mul(q, r);
     b.fma(q, r, r)
@@ -133,6 +134,24 @@ pub fn log2(b: &mut Builder, x: Val) -> Val {
     let l = log1p_near_zero(b, f);
     let log2_e = b.f32(LOG2_E);
     b.fma(l, log2_e, e)
+}
+
+/// The base-10 logarithm; 2.0 ulp.
+pub fn log10(b: &mut Builder, x: Val) -> Val {
+    let (m, e) = (b.mantissa(x), b.exponent(x));
+    let one = b.f32(1.0);
+    let f = b.sub(m, one);
+    // log(1 + f) = f + t, times log10 e as a sum of two; then e log10 2, the smaller part of which is positive so
+    // that an infinite e meets no other infinity.
+    let (p, square) = (polynomial(b, f, LOG1P), b.mul(f, f));
+    let t = b.mul(p, square);
+    let (log10_e, log10_e_lo) = (b.f32(std::f32::consts::LOG10_E), b.f32(-1.010_305e-8));
+    let (log10_2, log10_2_lo) = (b.f32(0.301_029_98), b.f32(1.548_133_3e-8));
+    let low = b.mul(e, log10_2_lo);
+    let low = b.fma(f, log10_e_lo, low);
+    let low = b.fma(t, log10_e, low);
+    let low = b.fma(f, log10_e, low);
+    b.fma(e, log10_2, low)
 }
 
 /// log(1 + x); -inf at -1, NaN below; 1.0 ulp.
@@ -214,9 +233,9 @@ pub fn tanh(b: &mut Builder, x: Val) -> Val {
     b.select(is_large, large, small)
 }
 
-/// 1 / (1 + e^-x), gradual towards 0 too; 2.5 ulp.
+/// 1 / (1 + e^-x), gradual towards 0 too; 2.0 ulp.
 pub fn sigmoid(b: &mut Builder, x: Val) -> Val {
-    // With e = e^-|x|: 1 / (1 + e) from 0 up, e / (1 + e) below.
+    // With e = e^-|x| and q = e / (1 + e): 1 - q from 0 up, q below, as e - e q, which rounds less of it.
     let (size, least) = (b.abs(x), b.f32(-104.0));
     let down = b.neg(size);
     let down = b.max(down, least);
@@ -225,7 +244,8 @@ pub fn sigmoid(b: &mut Builder, x: Val) -> Val {
     let below = b.lt(x, zero);
     let top = b.select(below, e, one);
     let bottom = b.add(one, e);
-    b.div(top, bottom)
+    let (q, minus) = (b.div(e, bottom), b.neg(top));
+    b.fma(minus, q, top)
 }
 
 const ERF_SMALL: &[f32] =
@@ -252,6 +272,68 @@ pub fn erf(b: &mut Builder, x: Val) -> Val {
     with_sign_of(b, y, x)
 }
 
+/// With a = 3t / (2 - t), (1 + 2a) e^a² erfc a is 1 + t p(t - 3/4), for a in 0..10.1.
+const ERFC: &[f32] = &[
+    0.375_168_6,
+    -0.605_025,
+    0.537_863_8,
+    -0.318_129_48,
+    0.120_542_236,
+    -0.020_332_908,
+    -0.004_885_877_5,
+    0.002_939_356,
+    0.000_100_585_58,
+    -0.000_278_563_88,
+];
+
+/// 1 - erf x without cancellation; 2.0 ulp.
+///
+/// The scaled function e^a² erc a varies slowly, and so does its product with 1 + 2a (Shepherd and Laframboise 1981).
+pub fn erfc(b: &mut Builder, x: Val) -> Val {
+    let (zero, one, two) = (b.f32(0.0), b.f32(1.0), b.f32(2.0));
+    // From 10.06 up it is 0.
+    let (a, most) = (b.abs(x), b.f32(10.2));
+    let a = b.min(a, most);
+    let (twice, three) = (b.add(a, a), b.f32(3.0));
+    let away = b.add(a, three);
+    let t = b.div(twice, away);
+    let middle = b.f32(0.75);
+    let q = b.sub(t, middle);
+    let p = polynomial(b, q, ERFC);
+    let p = b.mul(t, p);
+    // (1 + p) / (1 + 2a) as a sum of two.
+    let d = b.add(one, twice);
+    let whole = b.sub(d, one);
+    let d_lo = b.sub(twice, whole);
+    let v = b.div(one, d);
+    let h = b.fma(p, v, v);
+    let minus_h = b.neg(h);
+    let rest = b.fma(minus_h, d, one);
+    let rest = b.add(rest, p);
+    let rest = b.fma(minus_h, d_lo, rest);
+    let h_lo = b.mul(v, rest);
+    // e^-a² = 2^n (1 + u), a² and its reduced exponent as sums of two.
+    let s = b.mul(a, a);
+    let down = b.neg(s);
+    let s_lo = b.fma(a, a, down);
+    let (log2_e, rounder) = (b.f32(LOG2_E), b.f32(ROUNDER));
+    let n = b.fma(down, log2_e, rounder);
+    let n = b.sub(n, rounder);
+    let (hi, lo) = (b.f32(-LN_2[0]), b.f32(-LN_2[1]));
+    let (first, minus_lo) = (b.fma(n, hi, down), b.neg(s_lo));
+    let second = b.fma(n, lo, minus_lo);
+    let r = b.add(first, second);
+    let lost = b.sub(first, r);
+    let r_lo = b.add(lost, second);
+    let u = expm1_near_zero(b, r);
+    let low = b.fma(h, r_lo, h_lo);
+    let low = b.fma(h, u, low);
+    let y = b.add(h, low);
+    let y = b.scale(y, n);
+    let (below, other) = (b.lt(x, zero), b.sub(two, y));
+    b.select(below, other, y)
+}
+
 /// Four random words of Philox 4x32-10 (Salmon et al. 2011) for a counter and a key.
 pub fn philox4x32_10(b: &mut Builder, counter: [Val; 4], key: [Val; 2]) -> [Val; 4] {
     let (m0, m1) = (b.u32(0xd251_1f53), b.u32(0xcd9e_8d57));
@@ -274,7 +356,7 @@ pub fn philox4x32_10(b: &mut Builder, counter: [Val; 4], key: [Val; 2]) -> [Val;
 pub fn unit_interval(b: &mut Builder, word: Val) -> Val {
     let (eight, step) = (b.u32(8), b.f32(2f32.powi(-24)));
     let top = b.ushr(word, eight);
-    let whole = b.utof(top);
+    let whole = b.itof(top);
     b.mul(whole, step)
 }
 

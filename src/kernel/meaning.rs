@@ -18,6 +18,26 @@ pub fn minimum(a: f32, b: f32) -> f32 {
     }
 }
 
+/// `a^b` modulo 2^64. A negative `b` gives the reciprocal cut to a whole number: 1 for 1, ±1 for -1, else 0 (for 0, too).
+pub fn integer_power(a: i64, b: i64) -> i64 {
+    if b < 0 {
+        return match a {
+            1 => 1,
+            -1 => 1 - 2 * (b & 1),
+            _ => 0,
+        };
+    }
+    let (mut power, mut square, mut left) = (1i64, a, b);
+    while left > 0 {
+        if left & 1 == 1 {
+            power = power.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        left >>= 1;
+    }
+    power
+}
+
 /// [`minimum`] of doubles.
 pub fn minimum_f64(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() {
@@ -164,6 +184,21 @@ pub fn sin_of_turns(turns: u64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_powers_wrap() {
+        for a in [-7i64, -2, -1, 0, 1, 2, 3, 10, i64::MAX, i64::MIN] {
+            let mut want = 1i64;
+            for b in 0..70 {
+                assert_eq!(integer_power(a, b), want, "{a}^{b}");
+                want = want.wrapping_mul(a);
+            }
+            let reciprocal = |b: i64| if a.abs() == 1 { a.pow((b & 1) as u32) } else { 0 };
+            for b in [-1, -2, -3, i64::MIN, i64::MIN + 1].into_iter().filter(|_| a != i64::MIN) {
+                assert_eq!(integer_power(a, b), reciprocal(b), "{a}^{b}");
+            }
+        }
+    }
 
     #[test]
     fn scale_is_exact_and_gradual() {

@@ -19,6 +19,7 @@ mod power;
 pub mod print;
 #[cfg(test)]
 pub mod random;
+mod trigonometry;
 pub mod verify;
 
 pub use build::Builder;

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{Result, Scalar, Shape, Type};
+use crate::base::{DType, Result, Scalar, Shape, Type};
 use crate::op::{Elementwise, Op, Row};
 
 /// A value known to an [`Emit`]: an index that it gave out.
@@ -73,6 +73,11 @@ impl<'a> Grad<'a> {
         self.cx.ty(v)
     }
 
+    /// What emits.
+    pub fn emitter(&mut self) -> &mut dyn Emit {
+        self.cx
+    }
+
     /// Emits an op.
     pub fn emit(&mut self, op: Op, operands: &[Val]) -> Result<Val> {
         self.cx.emit(op, operands)
@@ -89,6 +94,23 @@ impl<'a> Grad<'a> {
             }
         }
         self.cx.emit(Op::Elementwise(Elementwise { row, scalar }), &operands)
+    }
+
+    /// An argument as a value: a scalar becomes a 0-d one of `dtype`.
+    pub fn value(&mut self, arg: Arg, dtype: DType) -> Result<Val> {
+        let s = match arg {
+            Arg::Val(v) => return Ok(v),
+            Arg::Scalar(s) => s,
+        };
+        let v = self.cx.emit(Op::Full { shape: Shape::SCALAR, value: s }, &[])?;
+        if s.dtype == dtype { Ok(v) } else { self.cx.emit(Op::Cast(dtype), &[v]) }
+    }
+
+    /// Zeros of the type of `like`.
+    pub fn zeros(&mut self, like: Val) -> Result<Val> {
+        let ty = self.cx.ty(like);
+        let value = Scalar::i64(0).cast(ty.dtype).constant();
+        self.cx.emit(Op::Full { shape: ty.shape, value }, &[])
     }
 
     /// Sums `v` over the axes by which `shape` was broadcast to it, and gives it that shape.

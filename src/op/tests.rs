@@ -4,6 +4,7 @@ use crate::base::host::HostData;
 use crate::base::{DType, HostValue, Layout, Scalar, Shape, Type};
 use crate::kernel::library::Library;
 use crate::op::elementwise::{Elementwise, row};
+use crate::op::random::Draw;
 use crate::op::{AxisList, Op, ReduceKind};
 
 fn ty(dtype: DType, dims: &[usize]) -> Type {
@@ -116,7 +117,8 @@ fn out_of_range_indices_are_clamped() {
 fn draws_are_those_of_philox() {
     let draw = |seed: i64, counter: i64| {
         let shape = Shape::new(&[2]).unwrap();
-        let op = Op::Uniform { shape, seed: Scalar::i64(seed), counter: Scalar::i64(counter) };
+        let (seed, counter) = (Scalar::i64(seed), Scalar::i64(counter));
+        let op = Op::Random { draw: Draw::Uniform, shape, seed, counter };
         op.rules().eval(&[]).unwrap().data.to_f64()
     };
     assert_eq!(draw(0, 0)[0], (0x6627_e8d5u32 >> 8) as f64 / (1u64 << 24) as f64);

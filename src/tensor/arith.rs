@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::base::dtype::{bf16, f16};
 use crate::base::{DType, Loc, Result, Scalar};
 use crate::op::Op;
-use crate::op::elementwise::{Elementwise, Row, arith, compare, logic, math};
+use crate::op::elementwise::{Elementwise, Row, arith, compare, logic};
 use crate::tensor::recorder::{emit, here};
 use crate::tensor::{Tensor, promote};
 
@@ -32,7 +32,7 @@ impl Operand<'_> {
         }
     }
 
-    fn number(&self) -> Option<Scalar> {
+    pub(super) fn number(&self) -> Option<Scalar> {
         if let Operand::Scalar(s) = self { Some(*s) } else { None }
     }
 }
@@ -55,12 +55,12 @@ macro_rules! scalar_operand {
 scalar_operand!(f32, f64, f16, bf16, i64, i32, i8, u8, usize, bool);
 
 #[track_caller]
-fn unary(row: &'static Row, x: &Tensor) -> Result<Tensor> {
+pub(super) fn unary(row: &'static Row, x: &Tensor) -> Result<Tensor> {
     emit(&Op::Elementwise(Elementwise { row, scalar: None }), &[x], here())
 }
 
 #[track_caller]
-fn binary(row: &'static Row, a: &Tensor, b: Operand<'_>) -> Result<Tensor> {
+pub(super) fn binary(row: &'static Row, a: &Tensor, b: Operand<'_>) -> Result<Tensor> {
     promote::binary(row, a, &b, false, here())
 }
 
@@ -69,46 +69,36 @@ macro_rules! unary_methods {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self) -> Result<Tensor> { unary(&$row, self) }
+            pub fn $name(&self) -> Result<Tensor> { $crate::tensor::arith::unary(&$row, self) }
         )* }
     };
 }
+pub(super) use unary_methods;
 
 macro_rules! binary_methods {
     ($($(#[$doc:meta])* $name:ident = $row:path;)*) => {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name<'a>(&self, rhs: impl Into<Operand<'a>>) -> Result<Tensor> { binary(&$row, self, rhs.into()) }
+            pub fn $name<'a>(&self, rhs: impl Into<$crate::tensor::arith::Operand<'a>>) -> Result<Tensor> {
+                $crate::tensor::arith::binary(&$row, self, rhs.into())
+            }
         )* }
     };
 }
+pub(super) use binary_methods;
 
 unary_methods! {
     /// `-x`, elementwise.
     neg = arith::NEG;
     /// Absolute value; its gradient at 0 is 0.
     abs = arith::ABS;
-    /// `e^x`; at most 2 ulp from the exact value.
-    exp = math::EXP;
-    /// Natural logarithm; -inf at 0, NaN below; at most 2 ulp.
-    log = math::LOG;
-    /// Sine of radians, for all finite values; at most 2.1 ulp.
-    sin = math::SIN;
-    /// Cosine of radians, for all finite values; at most 2.1 ulp.
-    cos = math::COS;
-    /// Hyperbolic tangent; at most 2 ulp.
-    tanh = math::TANH;
-    /// Square root, correctly rounded; NaN below 0.
-    sqrt = math::SQRT;
     /// `1 / x`.
     recip = arith::RECIP;
     /// `max(x, 0)`; NaN stays NaN; the gradient at 0 is 0.
     relu = arith::RELU;
     /// The same values, through which no gradient flows.
     detach = arith::DETACH;
-    /// Logical "not" of a bool tensor.
-    not = logic::NOT;
 }
 
 binary_methods! {
@@ -136,11 +126,11 @@ binary_methods! {
     gt = compare::GT;
     /// `self >= rhs`, as bool.
     ge = compare::GE;
-    /// Logical "and" of bool tensors.
+    /// "And" of bool tensors; of integers bit by bit.
     and = logic::AND;
-    /// Logical "or" of bool tensors.
+    /// "Or" of bool tensors; of integers bit by bit.
     or = logic::OR;
-    /// Logical "xor" of bool tensors.
+    /// "Exclusive or" of bool tensors; of integers bit by bit.
     xor = logic::XOR;
 }
 

@@ -18,6 +18,14 @@ pub(super) fn common(tensors: &[&Tensor], numbers: &[Scalar]) -> DType {
     DType::common(operands, numbers.iter().map(|s| s.kind())).unwrap_or(DType::F32)
 }
 
+/// The dtype in which `a` and `b` are computed together.
+pub(super) fn with(a: &Tensor, b: &Operand<'_>) -> DType {
+    match (b.tensor(), b.number()) {
+        (Some(b), _) => common(&[a, b], &[]),
+        (None, number) => common(&[a], number.as_slice()),
+    }
+}
+
 /// `t` as `dtype`: itself, or a cast.
 pub(super) fn to<'a>(t: &'a Tensor, dtype: DType, at: At) -> Result<Cow<'a, Tensor>> {
     if t.dtype() == dtype { Ok(Cow::Borrowed(t)) } else { emit(&Op::Cast(dtype), &[t], at).map(Cow::Owned) }

@@ -7,11 +7,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::base::location::Scope;
 use crate::base::shape::IntoShape;
-use crate::base::{Loc, Result, Scalar};
+use crate::base::{Error, Loc, Result, Scalar};
 use crate::op::Op;
+use crate::op::random::Draw;
+use crate::tensor::arith::Operand;
 use crate::tensor::recorder::{self, emit_on, here};
-use crate::tensor::{Device, Tensor};
+use crate::tensor::{At, Device, Tensor};
+
+/// The lower half of an i64.
+const LOW: i64 = 0xffff_ffff;
 
 /// A stream of random draws. Clones share the stream.
 ///
@@ -59,13 +65,99 @@ impl Rng {
         self.0.seed.load(Relaxed)
     }
 
-    /// An f32 tensor of independent draws from [0, 1), multiples of 2^-24.
-    #[track_caller]
-    pub fn uniform(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
-        let at = here();
+    fn draw(&self, draw: Draw, shape: impl IntoShape, device: &Device, at: At) -> Result<Tensor> {
         let shape = shape.into_shape().map_err(|e| e.at(Loc::resolve(at)))?;
         recorder::with(|r| r.draw(self));
         let (seed, counter) = (Scalar::i64(self.seed() as i64), Scalar::i64(self.advance(1) as i64));
-        emit_on(device, &Op::Uniform { shape, seed, counter }, &[], at)
+        emit_on(device, &Op::Random { draw, shape, seed, counter }, &[], at)
+    }
+
+    /// Independent f32 draws from [0, 1): the multiples of 2^-24, each equally likely.
+    #[track_caller]
+    pub fn uniform(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
+        self.draw(Draw::Uniform, shape, device, here())
+    }
+
+    /// Independent f32 draws from `lo..hi` (`hi` excluded): `lo + u * (hi - lo)` for a draw `u` of [`Rng::uniform`]. Inside
+    /// a step the bounds are taken anew at each call.
+    ///
+    /// Errors: not `lo < hi`, or bounds whose difference is no finite f32.
+    #[track_caller]
+    pub fn uniform_in(&self, shape: impl IntoShape, lo: f64, hi: f64, device: &Device) -> Result<Tensor> {
+        let at = here();
+        let (lo, hi) = (lo as f32, hi as f32);
+        let width = hi - lo;
+        if !(lo < hi && width.is_finite()) {
+            let want = "bounds lo < hi with a finite difference, as f32";
+            return Err(Error::argument("uniform_in", want, format!("{lo} and {hi}")).at(Loc::resolve(at)));
+        }
+        // Rounding could reach `hi`.
+        self.draw(Draw::Uniform, shape, device, at)?.mul(width)?.add(lo)?.minimum(hi.next_down())
+    }
+
+    /// Independent f32 draws from the standard normal distribution, by Box and Muller's transform of two uniform numbers of 24 bits:
+    /// so none is larger than 5.77 in magnitude (the true chance of that is 8e-9).
+    ///
+    /// ```
+    /// use stepgraph::{Device, Result, Rng};
+    /// # fn main() -> Result<()> {
+    /// let weights = (Rng::seed_from(7).normal([784, 128], &Device::cpu())? * 0.05)?;
+    /// assert!(weights.mean(())?.item::<f32>()?.abs() < 1e-3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn normal(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
+        self.draw(Draw::Normal, shape, device, here())
+    }
+
+    /// Independent truth values, true with probability `p`: a host number, or a float tensor that broadcasts to `shape`.
+    ///
+    /// It is `uniform < p`: so always true from 1 up, never true from 0 down and for NaN, and between as often as `p`
+    /// rounded up to a multiple of 2^-24.
+    ///
+    /// Errors: a tensor of another shape.
+    #[track_caller]
+    pub fn bernoulli<'a>(&self, shape: impl IntoShape, p: impl Into<Operand<'a>>, device: &Device) -> Result<Tensor> {
+        let at = here();
+        let (shape, p) = (shape.into_shape().map_err(|e| e.at(Loc::resolve(at)))?, p.into());
+        if let Some(t) = p.tensor()
+            && t.shape().broadcast(&shape) != Some(shape)
+        {
+            let want = format!("probabilities that broadcast to {shape}");
+            return Err(Error::shape("bernoulli", want, t.shape().to_string()).at(Loc::resolve(at)));
+        }
+        self.draw(Draw::Uniform, shape, device, at)?.lt(p)
+    }
+
+    /// Independent i64 draws from `lo..hi` (`hi` excluded): the high half of the product of 64 random bits and `hi - lo`,
+    /// plus `lo` (Lemire, "Fast random integer generation in an interval", 2019, without its rejection). No number is more or less likely than
+    /// it should be by more than `(hi - lo) / 2^64` of its chance. Inside a step the bounds are taken anew at each call.
+    ///
+    /// Errors: not `lo < hi`.
+    #[track_caller]
+    pub fn randint(&self, shape: impl IntoShape, lo: i64, hi: i64, device: &Device) -> Result<Tensor> {
+        let at = here();
+        if lo >= hi {
+            let given = format!("{lo} and {hi}");
+            return Err(Error::argument("randint", "bounds lo < hi", given).at(Loc::resolve(at)));
+        }
+        let _scope = Scope::enter();
+        let low = |t: &Tensor| t.and(LOW);
+        // Unsigned, whatever the sign.
+        let high = |t: &Tensor| t.shr(32i64)?.and(LOW);
+        let bits = self.draw(Draw::Bits, shape, device, at)?;
+        let (x0, x1) = (low(&bits)?, high(&bits)?);
+        let n = hi.wrapping_sub(lo);
+        let product = if (0..1 << 31).contains(&n) {
+            // All sums stay below 2^63.
+            x1.mul(n)?.add(&x0.mul(n)?.shr(32i64)?)?.shr(32i64)?
+        } else {
+            let (n0, n1) = (n & LOW, n >> 32 & LOW);
+            let (p01, p10) = (x0.mul(n1)?, x1.mul(n0)?);
+            let middle = high(&x0.mul(n0)?)?.add(&low(&p01)?)?.add(&low(&p10)?)?;
+            x1.mul(n1)?.add(&high(&p01)?)?.add(&high(&p10)?)?.add(&middle.shr(32i64)?)?
+        };
+        product.add(lo)
     }
 }

@@ -4,7 +4,7 @@ use super::Frozen;
 use crate::base::ErrorKind;
 use crate::jit::Step;
 use crate::op::Op;
-use crate::op::elementwise::{Elementwise, math};
+use crate::op::elementwise::{Elementwise, arith, trigonometry};
 use crate::tensor::{Device, Tensor, Var};
 
 /// `w = w + exp(x)`, giving `exp(x)`.
@@ -36,8 +36,7 @@ fn a_replay_that_is_not_what_was_recorded_is_told() {
         for _ in 0..4 {
             frozen.replay().unwrap();
         }
-        frozen.script[line].op =
-            Some(Op::Elementwise(Elementwise::new([&math::SIN, &crate::op::elementwise::arith::SUB][line])));
+        frozen.script[line].op = Some(Op::Elementwise(Elementwise::new([&trigonometry::SIN, &arith::SUB][line])));
         frozen.replay().unwrap();
         let e = frozen.replay().map(|_| ()).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Bug { .. }) && e.to_string().contains(file!()), "{e}");

@@ -39,10 +39,6 @@ fn gradient(device: &Device, x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) 
     out[0].clone()
 }
 
-fn clamp(x: &Tensor, lo: f64, hi: f64) -> Result<Tensor> {
-    x.maximum(lo)?.minimum(hi)
-}
-
 pub fn nan_through_max_min_clamp(device: &Device) {
     let mut data: Vec<f32> = (0..37).map(|i| 0.25 * i as f32 - 4.0).collect();
     for i in [0, 5, 36] {
@@ -55,7 +51,7 @@ pub fn nan_through_max_min_clamp(device: &Device) {
     let half = vector(&[0.5; 37], device);
     let out = agree(device, || {
         let chain = ((x.mul(1.5)?.maximum(0.0)? * 2.0)? + 1.0)?;
-        let two = [x.relu()?, x.maximum(0.5)?, half.maximum(&x)?, x.minimum(0.5)?, clamp(&x, -1.0, 1.0)?];
+        let two = [x.relu()?, x.maximum(0.5)?, half.maximum(&x)?, x.minimum(0.5)?, x.clamp(-1.0, 1.0)?];
         Ok(two.into_iter().chain([chain, x.maximum(&y)?, x.max(())?, x.min(())?]).collect())
     });
     for (f, v) in out.iter().enumerate().take(7) {
@@ -67,7 +63,7 @@ pub fn nan_through_max_min_clamp(device: &Device) {
     assert!(out[7][0].is_nan() && out[8][0].is_nan());
     // Vector body and scalar tail agree on the gradient at a NaN.
     type F = fn(&Tensor) -> Result<Tensor>;
-    let forms: [F; 4] = [|x| x.relu(), |x| x.maximum(0.5), |x| x.minimum(0.5), |x| clamp(x, -1.0, 1.0)];
+    let forms: [F; 4] = [|x| x.relu(), |x| x.maximum(0.5), |x| x.minimum(0.5), |x| x.clamp(-1.0, 1.0)];
     for f in forms {
         let g = gradient(device, &x, f);
         assert!(g[0].to_bits() == g[36].to_bits() || (g[0].is_nan() && g[36].is_nan()), "{} and {}", g[0], g[36]);
@@ -77,6 +73,7 @@ pub fn nan_through_max_min_clamp(device: &Device) {
 pub fn zero_times_nan_and_signed_zero(device: &Device) {
     let (nan, inf) = (scalar(f32::NAN, device), scalar(f32::INFINITY, device));
     let (zero, minus) = (scalar(0.0, device), scalar(-0.0, device));
+    let minus_half = scalar(-0.5, device);
     let a = Tensor::from_vec(vec![f32::NAN, 1.0, 2.0, 3.0], [2, 2], device).expect("a matrix");
     let out = agree(device, || {
         let zeros = Tensor::zeros((), DType::F32, device)?;
@@ -97,10 +94,13 @@ pub fn zero_times_nan_and_signed_zero(device: &Device) {
             (1.0 / (&minus + &zeros)?)?,
             (1.0 / (&minus * &ones)?)?,
             (1.0 / (&minus - 0.0)?)?,
+            (1.0 / (minus_half.ceil()? + 0.0)?)?,
+            (1.0 / (minus_half.ceil()? + &zeros)?)?,
+            (1.0 / (minus_half.ceil()? * &ones)?)?,
         ])
     });
     assert!(out[..7].iter().all(|v| v[0].is_nan()), "{out:?}");
-    let want = [1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0].map(|s: f32| s * f32::INFINITY);
+    let want = [1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0].map(|s: f32| s * f32::INFINITY);
     assert_eq!(out[7..].iter().map(|v| v[0]).collect::<Vec<_>>(), want);
     agree(device, || {
         Ok(vec![minus.minimum(&zero)?, zero.minimum(&minus)?, minus.maximum(&zero)?, zero.maximum(&minus)?])
@@ -252,8 +252,8 @@ pub fn kink_subgradients(device: &Device) {
     });
     assert_eq!((out[0][0], out[1][0]), (0.5, 0.5));
     assert_eq!(gradient(device, &vector(&[2.0, 7.0, 7.0], device), |x| x.max(())), [0.0, 0.5, 0.5]);
-    let edges = gradient(device, &vector(&[0.0, 1.0, 0.5, 2.0], device), |x| clamp(x, 0.0, 1.0));
-    assert_eq!(edges, [0.5, 0.5, 1.0, 0.0]);
+    let edges = gradient(device, &vector(&[0.0, 1.0, 0.5, 2.0], device), |x| x.clamp(0.0, 1.0));
+    assert_eq!(edges, [1.0, 1.0, 1.0, 0.0], "the bounds are inside");
     // At a NaN: the same eagerly and traced.
     gradient(device, &vector(&[f32::NAN], device), |x| x.relu());
 }
@@ -313,6 +313,7 @@ pub fn integer_division_shift_cast_edges(device: &Device) {
     let (p, q) = (of(&[-9.0, 9.0, -2147483648.0, 5.0], DType::I32), of(&[4.0, -4.0, -1.0, 0.0], DType::I32));
     let (u, v) = (of(&[200.0, 3.0], DType::U8), of(&[100.0, 5.0], DType::U8));
     let small = of(&[100.0], DType::I8);
+    let (bits, counts) = (of(&[1.0, -8.0, 1.0], DType::I32), of(&[33.0, 1.0, -1.0], DType::I32));
     let floats = vector(&[f32::NAN, 3e9, -3e9, -1.0, 300.0, 2.9], device);
     let large = Tensor::from_vec(vec![1i64 << 40], [1], device).expect("an integer");
     let out = agree_exactly(device, || {
@@ -329,9 +330,15 @@ pub fn integer_division_shift_cast_edges(device: &Device) {
             chain,
             p.neg()?.abs()?,
             small.neg()?.sub(29i64)?.div(2i64)?,
+            p.fmod(&q)?,
+            p.rem(&q)?,
+            // The quotient rounded towards zero goes with `fmod`.
+            p.div(&q)?.mul(&q)?.add(&p.fmod(&q)?)?.sub(&p)?,
+            bits.shl(&counts)?,
+            bits.shr(&counts)?,
         ])
     });
-    let want: [&[f64]; 11] = [
+    let want: [&[f64]; 16] = [
         &[-2.0, -2.0, -2147483648.0, 0.0],
         &[44.0, 8.0],
         &[100.0, 254.0],
@@ -343,6 +350,12 @@ pub fn integer_division_shift_cast_edges(device: &Device) {
         &[22.0, 5.0],
         &[9.0, 9.0, -2147483648.0, 5.0],
         &[63.0],
+        &[-1.0, 1.0, 0.0, 0.0],
+        &[3.0, -3.0, 0.0, 0.0],
+        // Except for a zero divisor.
+        &[0.0, 0.0, 0.0, -5.0],
+        &[0.0, -16.0, 0.0],
+        &[0.0, -4.0, 0.0],
     ];
     assert_eq!(out, want);
 }

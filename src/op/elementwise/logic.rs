@@ -1,40 +1,50 @@
-//! Truth values, and choosing by them.
+//! Truth values and bits, and choosing by truth values.
 
-use crate::kernel::Instr;
+use crate::kernel::{Instr, Ty};
 use crate::op::elementwise::{DTypes, Row};
 
-/// A row on truth values without a gradient.
-macro_rules! truth {
-    ($(#[$doc:meta])* $row:ident $name:literal $arity:literal $formula:expr, $reference:expr) => {
+/// A row on truth values or, bit by bit, on integers.
+macro_rules! bits {
+    ($(#[$doc:meta])* $row:ident $name:literal $truth:ident $integer:ident $reference:tt) => {
         $(#[$doc])*
         pub static $row: Row = Row {
             name: $name,
-            arity: $arity,
-            dtypes: DTypes::Logic,
-            formula: $formula,
-            reference: $reference,
+            arity: 2,
+            dtypes: DTypes::Bits,
+            formula: |b, ty, x| match ty {
+                Ty::Bool => b.$truth(x[0], x[1]),
+                _ => b.$integer(x[0], x[1]),
+            },
+            reference: |x| (x[0] as i64 $reference x[1] as i64) as f64,
             grad: None,
-            domain: (0.0, 1.0),
+            domain: (-4.0, 4.0),
         };
     };
 }
 
-truth!(
-    /// `a && b`.
-    AND "and" 2 |b, _, x| b.and(x[0], x[1]), |x| x[0] * x[1]
+bits!(
+    /// `a && b`; of integers `a & b`.
+    AND "and" and land &
 );
-truth!(
-    /// `a || b`.
-    OR "or" 2 |b, _, x| b.or(x[0], x[1]), |x| x[0].max(x[1])
+bits!(
+    /// `a || b`; of integers `a | b`.
+    OR "or" or lor |
 );
-truth!(
-    /// `a != b`.
-    XOR "xor" 2 |b, _, x| b.xor(x[0], x[1]), |x| (x[0] - x[1]).abs()
+bits!(
+    /// `a != b`; of integers `a ^ b`.
+    XOR "xor" xor lxor ^
 );
-truth!(
-    /// `!a`.
-    NOT "not" 1 |b, _, x| b.not(x[0]), |x| 1.0 - x[0]
-);
+
+/// `!a`.
+pub static NOT: Row = Row {
+    name: "not",
+    arity: 1,
+    dtypes: DTypes::Logic,
+    formula: |b, _, x| b.not(x[0]),
+    reference: |x| 1.0 - x[0],
+    grad: None,
+    domain: (0.0, 1.0),
+};
 
 /// `if c { a } else { b }`, element by element.
 pub static SELECT: Row = Row {

@@ -1,10 +1,13 @@
-//! Elementwise ops: one row each, in `arith`, `math`, `compare` and `logic`.
+//! Elementwise ops: one row each, by families.
 
 pub mod arith;
 pub mod compare;
+pub mod integers;
 pub mod logic;
 pub mod math;
+pub mod rounding;
 mod rules;
+pub mod trigonometry;
 
 use crate::base::{Result, Scalar};
 use crate::kernel::{self, Builder, Ty};
@@ -45,6 +48,10 @@ pub enum DTypes {
     Compare,
     /// Operands and result bool.
     Logic,
+    /// Operands and result of one dtype that is bool or an integer: bit by bit.
+    Bits,
+    /// Operands and result of one integer dtype.
+    Integer,
     /// First operand bool, the others and the result of one dtype.
     Select,
 }
@@ -84,7 +91,9 @@ impl std::fmt::Debug for Elementwise {
 
 /// Every row, by family.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    arith::ROWS.iter().chain(math::ROWS).chain(compare::ROWS).chain(logic::ROWS).copied()
+    let families =
+        [arith::ROWS, math::ROWS, trigonometry::ROWS, rounding::ROWS, integers::ROWS, compare::ROWS, logic::ROWS];
+    families.into_iter().flatten().copied()
 }
 
 /// The row called `name`.

@@ -53,6 +53,8 @@ fn refused(dtypes: DTypes, data: DType) -> Option<&'static str> {
         DTypes::Float if !data.is_float() => Some("a float dtype (f16, bf16, f32, f64)"),
         DTypes::Number if data == DType::Bool => Some("a number (not bool)"),
         DTypes::Logic if data != DType::Bool => Some("bool"),
+        DTypes::Bits if data.is_float() => Some("bool or an integer dtype"),
+        DTypes::Integer if data.is_float() || data == DType::Bool => Some("an integer dtype (u8, i8, i32, i64)"),
         _ => None,
     }
 }

@@ -291,6 +291,7 @@ impl<'k> Lower<'k> {
                 Inst::Op { instr, .. } => {
                     let own = match instr {
                         Instr::Div | Instr::Sqrt => 4,
+                        Instr::Rem => 16,
                         _ if is_long(*instr) => 16,
                         _ => 1,
                     };

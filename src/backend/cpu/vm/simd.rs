@@ -66,6 +66,7 @@ pub(super) trait Simd {
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn rem(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn scale(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
@@ -246,7 +247,7 @@ impl Simd for Portable {
             cos_arg CosArg, bf16 Bf16, f16 F16,
         }
         binary {
-            add Add, sub Sub, mul Mul, div Div, scale Scale, min Min, max Max, min_const Min, max_const Max,
+            add Add, sub Sub, mul Mul, div Div, rem Rem, scale Scale, min Min, max Max, min_const Min, max_const Max,
             uadd UAdd, usub USub, umul UMul, umulhi UMulHi, and UAnd, or UOr, xor UXor,
             ushl UShl, ushr UShr, ishr IShr,
         }

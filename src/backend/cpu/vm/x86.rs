@@ -93,6 +93,18 @@ fn patch(lanes: &mut [f32; 16], instr: Instr) {
     }
 }
 
+/// A quotient below this is cut to the whole number below or, by its rounding, one above: then the remainder is exact
+/// in one fma and one addition. Beyond, and for an infinite divisor, lanes go one by one.
+const QUOTIENT_BOUND: f32 = 8388608.0;
+
+#[cold]
+#[inline(never)]
+fn patch_rem(a: &mut [f32; 16], b: &[f32; 16]) {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a = f32::from_bits(Instr::Rem.eval(&[a.to_bits() as u64, b.to_bits() as u64]) as u32);
+    }
+}
+
 macro_rules! forward {
     ($($name:ident($($a:ident),*) = $e:expr;)*) => {
         $(#[inline(always)]
@@ -230,6 +242,27 @@ impl Simd for Avx512 {
         sub(a, b) = _mm512_sub_ps(a, b);
         mul(a, b) = _mm512_mul_ps(a, b);
         div(a, b) = _mm512_div_ps(a, b);
+        rem(a, b) = {
+            let sign = _mm512_set1_epi32(i32::MIN);
+            let q = Self::trunc(_mm512_div_ps(a, b));
+            let r = _mm512_fnmadd_ps(q, b, a);
+            let (size, toward) = (_mm512_abs_ps(b), _mm512_and_si512(i(a), sign));
+            let beyond = _mm512_movepi32_mask(_mm512_xor_si512(i(r), i(a)))
+                & _mm512_cmp_ps_mask::<_CMP_NEQ_OQ>(r, _mm512_setzero_ps());
+            let r = _mm512_mask_add_ps(r, beyond, r, f(_mm512_or_si512(i(size), toward)));
+            let r = f(_mm512_or_si512(i(_mm512_abs_ps(r)), toward));
+            let fast = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(q), _mm512_set1_ps(QUOTIENT_BOUND))
+                & _mm512_cmp_ps_mask::<_CMP_LT_OQ>(size, _mm512_set1_ps(f32::INFINITY));
+            if fast == 0xffff {
+                r
+            } else {
+                let (mut x, mut y) = ([0f32; 16], [0f32; 16]);
+                _mm512_storeu_ps(x.as_mut_ptr(), a);
+                _mm512_storeu_ps(y.as_mut_ptr(), b);
+                patch_rem(&mut x, &y);
+                _mm512_mask_loadu_ps(r, !fast, x.as_ptr())
+            }
+        };
         fma(a, b, c) = _mm512_fmadd_ps(a, b, c);
         // `range` orders signed zeros; NaN operands are patched by a masked add.
         min(a, b) = {
@@ -548,6 +581,27 @@ impl Simd for Avx2 {
         sub(a, b) = _mm256_sub_ps(a, b);
         mul(a, b) = _mm256_mul_ps(a, b);
         div(a, b) = _mm256_div_ps(a, b);
+        rem(a, b) = {
+            let sign = _mm256_set1_ps(-0.0);
+            let q = Self::trunc(_mm256_div_ps(a, b));
+            let r = _mm256_fnmadd_ps(q, b, a);
+            let (size, toward) = (_mm256_andnot_ps(sign, b), _mm256_and_ps(a, sign));
+            let beyond = _mm256_and_ps(_mm256_xor_ps(r, a), _mm256_cmp_ps::<_CMP_NEQ_OQ>(r, _mm256_setzero_ps()));
+            let r = _mm256_blendv_ps(r, _mm256_add_ps(r, _mm256_or_ps(size, toward)), beyond);
+            let r = _mm256_or_ps(_mm256_andnot_ps(sign, r), toward);
+            let small = _mm256_cmp_ps::<_CMP_LT_OQ>(_mm256_andnot_ps(sign, q), _mm256_set1_ps(QUOTIENT_BOUND));
+            let finite = _mm256_cmp_ps::<_CMP_LT_OQ>(size, _mm256_set1_ps(f32::INFINITY));
+            let fast = _mm256_and_ps(small, finite);
+            if _mm256_movemask_ps(fast) == 0xff {
+                r
+            } else {
+                let (mut x, mut y) = ([0f32; 16], [0f32; 16]);
+                _mm256_storeu_ps(x.as_mut_ptr(), a);
+                _mm256_storeu_ps(y.as_mut_ptr(), b);
+                patch_rem(&mut x, &y);
+                _mm256_blendv_ps(_mm256_loadu_ps(x.as_ptr()), r, fast)
+            }
+        };
         fma(a, b, c) = _mm256_fmadd_ps(a, b, c);
         // `min` returns its second operand for NaN and for zeros: or in the other order's sign, patch NaN.
         min(a, b) = {
