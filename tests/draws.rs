@@ -75,7 +75,7 @@ fn draws_are_made_of_the_documented_words() {
                 assert!((got - want).abs() <= 3e-6, "{got}, expected {want}");
                 let [high, low, ..] = words(i, seed, 2);
                 let bits = (high as u128) << 32 | low as u128;
-                let want = (bits * u64::MAX as u128 >> 64) as i64;
+                let want = ((bits * u64::MAX as u128) >> 64) as i64;
                 assert_eq!(integers[i as usize], want.wrapping_add(i64::MIN));
             }
         }
@@ -101,7 +101,7 @@ fn integers_are_the_high_half_of_the_product() {
         let width = hi.wrapping_sub(lo) as u64 as u128;
         for (i, got) in got.into_iter().enumerate() {
             let [high, low, ..] = words(i as u64, k as u64, 0);
-            let want = (((high as u128) << 32 | low as u128) * width >> 64) as i64;
+            let want = ((((high as u128) << 32 | low as u128) * width) >> 64) as i64;
             assert_eq!(got, lo.wrapping_add(want), "{lo}..{hi}");
             assert!((lo..hi).contains(&got));
         }
