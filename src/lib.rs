@@ -3,6 +3,7 @@
 //! ## The tour
 //!
 //! - [`Device`], [`Tensor`], [`Var`], [`Rng`], [`Gradients`]: what a program is written with.
+//! - [`autograd`]: gradients on request, of gradients too; `no_grad`.
 //! - [`nn`] and [`optim`]: layers and optimizers, ordinary eager code over [`Var`]s.
 //! - [`jit`]: the door: [`jit::Step`], [`jit::trace`], [`jit::Frozen`], [`jit::Options`].
 //! - [`diag`]: what a step did and why: [`diag::report::Report`], and explanations.
@@ -37,4 +38,4 @@ mod trace;
 
 pub use base::dtype::{Element, bf16, f16};
 pub use base::{DType, Error, ErrorKind, Result, Scalar, Shape};
-pub use tensor::{CpuOptions, Device, Gradients, Rng, Tensor, Var};
+pub use tensor::{CpuOptions, Device, Gradients, Rng, Tensor, Var, autograd};

@@ -3,9 +3,10 @@
 mod harness;
 
 use harness::{own_device, values, vector};
+use stepgraph::autograd::{self, GradOptions, Wrt};
 use stepgraph::nn::Linear;
 use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
-use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Result, Rng, Tensor, Var, jit};
+use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit};
 
 /// What a message must say besides the place.
 struct Expected {
@@ -79,7 +80,7 @@ fn shapes() {
     wrong!(d, "add", ["add", "[3]", "[2]"], &a + &b);
     wrong!(d, "method", ["mul", "[3]", "[2]"], a.mul(&b));
     wrong!(d, "matmul", ["matmul", "[2,3]"], m.matmul(&m));
-    wrong!(d, "matmul of vectors", ["matmul"], a.matmul(&a));
+    wrong!(d, "matmul of vectors", ["matmul", "3 rows on the right", "[2,1]"], a.matmul(&b));
     wrong!(d, "reshape", ["reshape", "6"], m.reshape([7]));
     wrong!(d, "expand", ["expand"], a.expand([2, 4]));
     wrong!(d, "concat", ["concat"], Tensor::concat(&[&m, &a], 0));
@@ -166,6 +167,61 @@ fn backward() {
     wrong!(d, "not a scalar", ["backward", "one element", "mean", "[2]"], vector().backward());
     wrong!(d, "no parameter", ["backward", "Var"], s.get().mul(2.0).expect("a number").backward());
     wrong!(d, "detached", ["backward", "Var"], w.get().detach().and_then(|t| t.sum(())).expect("a number").backward());
+}
+
+#[test]
+fn gradients_on_request() {
+    let d = &own_device();
+    let w = Var::new(&vector(&[1.0, 2.0], d)).expect("a Var");
+    let (x, long) = (vector(&[3.0, 4.0], d), vector(&[1.0; 3], d));
+    let product = || (w.get() * &x).expect("a vector");
+    let loss = || product().sum(()).expect("a number");
+    wrong!(d, "several elements", ["grad", "one element", "upstream", "[2]"], product().grad(&[&w]));
+    fn by(upstream: &Tensor) -> GradOptions<'_> {
+        GradOptions::new().upstream(upstream)
+    }
+    wrong!(d, "another upstream", ["f32[2]", "f32[3]"], autograd::grad(&product(), &[&w], by(&long)));
+    wrong!(d, "a constant", ["tensor 0", "require_grad", "constant"], loss().grad(&[&x]));
+    wrong!(d, "no tape", ["require_grad"], x.sum(()).expect("a number").grad(&[&w]));
+    let whole = || Tensor::zeros((), DType::I64, d).expect("zeros");
+    wrong!(d, "integers", ["grad", "float", "i64"], whole().grad(&[&w]));
+    wrong!(d, "integers tracked", ["require_grad", "float", "i64"], whole().require_grad());
+    let there = own_device();
+    let far = vector(&[1.0, 2.0], &there);
+    wrong!(d, "another device", ["grad", "to_device"], autograd::grad(&product(), &[&w], by(&far)));
+    let state = Var::state(&whole()).expect("a Var");
+    wrong!(d, "integers trained", ["set_trainable", "floats", "i64"], state.set_trainable(true));
+    let tracked = || (x.require_grad().expect("floats") * 2.0).and_then(|t| t.sum(())).expect("a number");
+    wrong!(d, "backward without a Var", ["backward", "Var"], tracked().backward());
+    wrong!(d, "another shape", ["from_pairs", "[2]", "[3]"], Gradients::from_pairs([(w.clone(), long.clone())]));
+}
+
+/// Gradients with respect to values from outside the step: fine if nothing more can lie behind them, else refused.
+#[test]
+fn gradients_that_would_leave_the_step() {
+    let d = &own_device();
+    let w = Var::new(&vector(&[1.0, 2.0], d)).expect("a Var");
+    let mut step = jit::Step::new();
+    for _ in 0..5 {
+        let h = (w.get() * 3.0).expect("a value with a tape");
+        let by: [Result<Vec<Option<Tensor>>>; 4] = step
+            .run(|| {
+                let y = (&h * &h)?.sum(())?;
+                Ok([
+                    y.grad(&[&h]),
+                    y.grad(&[&w]),
+                    autograd::grad(&y, &[Wrt::from(&h), Wrt::from(&w)], GradOptions::new()),
+                    autograd::grad(&y, &[&h, &w.get()], GradOptions::new()),
+                ])
+            })
+            .expect("a call");
+        let [first, rest @ ..] = by;
+        assert_eq!(values(first.expect("by h alone")[0].as_ref().expect("a gradient")), [6.0, 12.0]);
+        for r in rest {
+            let text = r.expect_err("what lies behind h is not in the step").to_string();
+            assert!(text.contains("outside the step") && text.contains("detach"), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -46,9 +46,12 @@ impl Layout {
         self.shape == other.shape && (0..self.shape.rank()).all(|a| self.strides[a] == other.strides[a])
     }
 
-    /// The same strides from the buffer's start.
+    /// The same strides, the element that lies lowest at the buffer's start. (With strides below zero that is not the
+    /// first one, so the offset need not be 0.)
     pub fn from_start(&self) -> Layout {
-        Layout { offset: 0, ..*self }
+        let back = |(a, &d): (usize, &usize)| (d.max(1) as isize - 1) * self.strides[a].min(0);
+        let offset = -self.shape.dims().iter().enumerate().map(back).sum::<isize>();
+        Layout { offset, ..*self }
     }
 
     /// Whether elements lie row-major without gaps (the offset does not matter).
@@ -94,16 +97,35 @@ impl Layout {
         Layout { shape, strides, offset: self.offset }
     }
 
-    /// The view of `len` elements of `axis` from `start`, every `step`-th.
+    /// The view of `len` elements of `axis` from `start` up, every `step`-th; a step below zero gives them in reverse, the
+    /// one at `start` last.
     pub fn slice(&self, axis: usize, start: usize, len: usize, step: isize) -> Layout {
         let mut dims = [0; MAX_RANK];
         dims[..self.shape.rank()].copy_from_slice(self.shape.dims());
         dims[axis] = len;
         let mut out = *self;
         out.shape = Shape::new(&dims[..self.shape.rank()]).unwrap_or(self.shape);
-        out.offset += start as isize * self.strides[axis];
+        let first = if step < 0 { start as isize + (len as isize - 1).max(0) * -step } else { start as isize };
+        out.offset += first * self.strides[axis];
         out.strides[axis] *= step;
         out
+    }
+
+    /// The view in which `axis` became two, `[count, size]`: element (i, w) lies `i * step + w * dilation` along it.
+    /// Ranks stay within [`MAX_RANK`] only if the caller sees to it.
+    pub fn window(&self, axis: usize, [count, size]: [usize; 2], [step, dilation]: [usize; 2]) -> Layout {
+        let (rank, stride) = (self.shape.rank(), self.strides[axis]);
+        let mut dims = [0; MAX_RANK + 1];
+        dims[..rank].copy_from_slice(self.shape.dims());
+        dims.copy_within(axis + 1..rank, axis + 2);
+        (dims[axis], dims[axis + 1]) = (count, size);
+        let mut strides = self.strides;
+        if rank < MAX_RANK {
+            strides.copy_within(axis + 1..rank, axis + 2);
+            (strides[axis], strides[axis + 1]) = (stride * step as isize, stride * dilation as isize);
+        }
+        let shape = Shape::new(&dims[..=rank]).unwrap_or(self.shape);
+        Layout { shape, strides, offset: self.offset }
     }
 
     /// The same elements as `shape` without moving them, if strides can express it.

@@ -1,8 +1,9 @@
 //! The explanation of a step: its trace tree, and what was compiled from it, with the user's lines.
 
+use crate::base::Loc;
 use crate::trace::segment::SegmentPlan;
 use crate::trace::session::Session;
-use crate::trace::tree::{ExternalGuard, Kind, Path};
+use crate::trace::tree::{Def, Event, ExternalGuard, Kind, Path, Tape};
 
 /// What a step recorded and what became of it, in words. `Display` prints it.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +21,7 @@ pub struct PathExplanation {
     /// Number of events before it branches off, and of its own.
     pub base: u32,
     pub events: usize,
-    /// What is compared at first touch: types and layouts of tensors from outside, types of `Var`s.
+    /// What is compared at first touch, and the line of it: types and layouts of tensors from outside, types of `Var`s.
     pub guards: Vec<String>,
     /// Every segment that ends on this path.
     pub segments: Vec<SegmentExplanation>,
@@ -45,7 +46,7 @@ pub struct PlanExplanation {
     pub kernels: Vec<String>,
     /// What the passes decided, and why.
     pub decisions: Vec<String>,
-    /// `Var`s that may be updated in place, and those that are copied.
+    /// `Var`s that may be updated in place, those that get new memory, and why; with the lines that write them.
     pub writes: Vec<String>,
 }
 
@@ -57,41 +58,72 @@ impl Explanation {
 }
 
 fn explain_path(s: &Session, id: u32, p: &Path) -> PathExplanation {
+    // The line of the first event that does something with it.
+    let first = |touches: &dyn Fn(&Event) -> bool| p.events.iter().find(|e| touches(e)).map_or(Loc::NONE, |e| e.loc);
     let mut guards = Vec::new();
-    for ExternalGuard { ty, layout, taped } in &p.externals {
+    let externals = p.defs.iter().zip(p.base_value..).filter_map(|(def, v)| match def {
+        Def::External { guard, .. } => Some((v, p.externals.get(*guard as usize)?)),
+        _ => None,
+    });
+    for (v, ExternalGuard { ty, layout, tape }) in externals {
         let strided = if layout.is_contiguous() { "" } else { ", strided" };
-        let tape = if *taped { ", on the eager tape" } else { "" };
-        guards.push(format!("tensor {ty}{strided}{tape}"));
+        let tape = match tape {
+            Tape::None => "",
+            Tape::Tracked => ", tracked",
+            Tape::Outside => ", on the eager tape",
+        };
+        let at = first(&|e| e.operands.contains(&v));
+        guards.push(format!("tensor {ty}{strided}{tape} ({at})"));
     }
-    guards.extend(p.vars.iter().map(|v| format!("Var {}{}", v.ty, if v.trainable { "" } else { ", not trained" })));
-    let ends = p.events.iter().filter(|e| matches!(e.kind, Kind::Read | Kind::End));
+    for (slot, v) in (p.base_var..).zip(&p.vars) {
+        let at = first(&|e| matches!(e.kind, Kind::VarGet | Kind::VarSet) && e.var == slot);
+        guards.push(format!("Var {}{} ({at})", v.ty, if v.trainable { "" } else { ", not trained" }));
+    }
+    let ends = p.events.iter().enumerate().filter(|(_, e)| matches!(e.kind, Kind::Read | Kind::End));
     let segments = ends
-        .map(|e| SegmentExplanation {
+        .map(|(at, e)| SegmentExplanation {
             ends_at: if e.kind == Kind::Read {
                 format!("the host read at {}", e.loc)
             } else {
                 "the closure's end".into()
             },
-            plans: e.extra.iter().flat_map(|x| &x.plans).map(|plan| explain_plan(s, id, plan)).collect(),
+            plans: e.extra.iter().flat_map(|x| &x.plans).map(|plan| explain_plan(s, (id, at), e, plan)).collect(),
         })
         .collect();
     PathExplanation { id, parent: p.parent, base: p.base_event, events: p.events.len(), guards, segments }
 }
 
-fn explain_plan(s: &Session, path: u32, plan: &SegmentPlan) -> PlanExplanation {
-    let survivors = plan.outputs.iter().map(|&v| value(s, path, v)).collect();
-    let writes = plan
-        .writes
-        .iter()
-        .filter_map(|w| plan.targets.get(w.1 as usize))
-        .map(|t| match t.in_place {
-            Some(_) => format!("{}: in place when nobody else holds the old value", t.ty),
-            None => format!("{}: into new memory", t.ty),
-        })
-        .collect();
+fn explain_plan(s: &Session, at: (u32, usize), end: &Event, plan: &SegmentPlan) -> PlanExplanation {
+    let survivors = plan.outputs.iter().map(|&v| value(s, at.0, v)).collect();
+    let write = |&(slot, position): &(u32, u32)| {
+        let t = plan.targets.get(position as usize)?;
+        let how = match t.in_place {
+            Some(_) => "in place when nobody else holds the old value",
+            None if end.kind == Kind::Read => "into new memory, since only the last segment writes in place",
+            None if !s.options.in_place => "into new memory, as the options say",
+            None => "into new memory, since the old value cannot be overwritten where it is",
+        };
+        Some(format!("{}: {how} ({})", t.ty, write_loc(s, at, slot)))
+    };
+    let writes = plan.writes.iter().filter_map(write).collect();
     let (ops, kernels, decisions) =
         plan.compiled.as_ref().map(|c| (c.ops, c.steps.clone(), c.notes.clone())).unwrap_or_default();
     PlanExplanation { survivors, ops, kernels, decisions, writes }
+}
+
+/// The line that last writes the `Var` in `slot` before event `upto` of `path`.
+fn write_loc(s: &Session, (path, mut upto): (u32, usize), slot: u32) -> Loc {
+    let mut at = Some(path);
+    while let Some(id) = at {
+        let p = &s.tree.paths[id as usize];
+        let before = &p.events[..upto.min(p.events.len())];
+        if let Some(e) = before.iter().rev().find(|e| e.kind == Kind::VarSet && e.var == slot) {
+            return e.loc;
+        }
+        at = p.parent;
+        upto = at.map_or(0, |parent| (p.base_event - s.tree.paths[parent as usize].base_event) as usize);
+    }
+    Loc::NONE
 }
 
 /// The type of a value of `path`, and the line that made it.

@@ -9,6 +9,12 @@ pub enum Library {
     Matmul(Matmul),
     /// The output starts at zero, then rows of `src` are added to it; args: index, src, out (output).
     ScatterAdd(ScatterAdd),
+    /// Of each place the last position that names it; args: index, out (output, i64).
+    ScatterIndex(ScatterIndex),
+    /// Running results along an axis; args: the inputs, out (output).
+    Scan(Scan),
+    /// Positions in the order of their elements; args: x, out (output, i64).
+    Argsort(Argsort),
 }
 
 /// `c[b] = a[b] * b[b]`; strides in elements; 0 broadcasts. Numbers: per output element each
@@ -53,4 +59,76 @@ pub struct ScatterAdd {
     pub index: [i64; 3],
     /// Strides of `src` along outer, j, inner.
     pub src: [i64; 3],
+}
+
+/// Where an operand of a call along one axis lies: offset, and strides along the axes before, the axis, and those after; in
+/// elements; 0 broadcasts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lines {
+    pub offset: i64,
+    pub strides: [i64; 3],
+}
+
+/// `out[o, k, i]` is the last `j` with `index[o, j, i] == k`, or -1. The output is contiguous, of shape `[outer, len, inner]`.
+/// An index outside `0..len` is clamped and raises the launch's index flag.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ScatterIndex {
+    /// Lengths of the index: before the axis, along it, after it.
+    pub dims: [usize; 3],
+    pub len: usize,
+    pub index: Lines,
+}
+
+/// How a scan combines what comes before with the next element.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ScanKind {
+    /// `before + x`.
+    Sum,
+    /// `before * x`.
+    Product,
+    /// `factor * before + x`, product and sum rounded each; inputs factor, x. The gradient of products, and its own.
+    Recurrence,
+}
+
+impl ScanKind {
+    /// Every kind.
+    pub const ALL: [ScanKind; 3] = [ScanKind::Sum, ScanKind::Product, ScanKind::Recurrence];
+
+    /// The name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScanKind::Sum => "cumsum",
+            ScanKind::Product => "cumprod",
+            ScanKind::Recurrence => "recurrence",
+        }
+    }
+
+    /// Number of inputs.
+    pub fn inputs(self) -> usize {
+        if self == ScanKind::Recurrence { 2 } else { 1 }
+    }
+}
+
+/// Along the middle axis one element after the other, from its end if `reverse`: the first result is the first element.
+/// The output is contiguous. 16-bit floats are combined in f32, and each result is rounded once.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Scan {
+    pub dtype: DType,
+    pub kind: ScanKind,
+    pub reverse: bool,
+    /// Lengths: before the axis, along it, after it.
+    pub dims: [usize; 3],
+    /// As many as the kind has.
+    pub inputs: Vec<Lines>,
+}
+
+/// Along the middle axis the positions in the order of their elements, equal ones in their own order; NaN above all numbers, zeros of both
+/// signs equal. The output is contiguous.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Argsort {
+    pub dtype: DType,
+    pub descending: bool,
+    /// Lengths: before the axis, along it, after it.
+    pub dims: [usize; 3],
+    pub input: Lines,
 }

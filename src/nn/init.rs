@@ -40,3 +40,14 @@ pub fn xavier_uniform(
 pub(crate) fn default_bound(fan_in: usize) -> f64 {
     1.0 / (fan_in.max(1) as f64).sqrt()
 }
+
+/// Draws from the normal distribution of mean 0 and standard deviation `std`.
+#[track_caller]
+pub fn normal(shape: impl IntoShape, std: f64, rng: &Rng, device: &Device) -> Result<Tensor> {
+    let _scope = Scope::enter();
+    let shape = shape.into_shape()?;
+    // Box and Muller (1958), of two even draws.
+    let (u, v) = (rng.uniform(shape, device)?, rng.uniform(shape, device)?);
+    let radius = (1.0 - u)?.log()?.mul(-2.0)?.sqrt()?;
+    radius.mul(&v.mul(2.0 * std::f64::consts::PI)?.cos()?)?.mul(std)
+}

@@ -73,6 +73,11 @@ impl<'a> Grad<'a> {
         self.cx.ty(v)
     }
 
+    /// What emits.
+    pub fn emitter(&mut self) -> &mut dyn Emit {
+        self.cx
+    }
+
     /// Emits an op.
     pub fn emit(&mut self, op: Op, operands: &[Val]) -> Result<Val> {
         self.cx.emit(op, operands)

@@ -90,6 +90,10 @@ impl Rules for Gather {
         cx.gather(0, &map, self.axis as usize, index)
     }
 
+    fn indexed_axis(&self, operands: &[Type]) -> Option<usize> {
+        operands.first()?.shape.dims().get(self.axis as usize).copied()
+    }
+
     fn with_scalars(&self, _: &[Scalar]) -> Op {
         Op::Gather { axis: self.axis }
     }

@@ -306,6 +306,15 @@ impl IndexMap {
         Ok(map.with(operand, axes))
     }
 
+    /// The index into the operand of windows over `axis`, which `axis` and the next one go through with these strides.
+    pub fn window(&self, axis: usize, strides: [i64; 2], operand: Shape, domain: &[usize]) -> Result<IndexMap> {
+        let map = self.by_axes(domain)?;
+        let mut axes = map.axes.clone();
+        let inner = axes.remove(axis + 1);
+        axes[axis] = Expr::default().plus(&axes[axis], strides[0]).plus(&inner, strides[1]);
+        Ok(map.with(operand, axes))
+    }
+
     /// Where the coordinate along `axis` lies in `lo..hi`; an error if no guard can say.
     pub fn within(&self, axis: usize, lo: i64, hi: i64, domain: &[usize]) -> Result<Within> {
         let map = self.by_axes(domain)?;

@@ -13,19 +13,25 @@ pub mod emit;
 pub mod full;
 pub mod gather;
 pub(crate) mod host;
+pub mod iota;
 pub mod lowering;
 pub mod matmul;
 pub mod movement;
 pub mod random;
 pub mod reduce;
 pub mod samples;
+pub mod scan;
 pub mod scatter_add;
+pub mod scatter_index;
+pub mod sort;
 #[cfg(test)]
 mod tests;
 pub mod text;
+pub mod window;
 
 use smallvec::SmallVec;
 
+use crate::base::scalar::Origin;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use cast::Cast;
 use concat::Concat;
@@ -33,13 +39,19 @@ pub use elementwise::{Elementwise, Row};
 pub use emit::{Emit, Grad, Val};
 use full::Full;
 use gather::Gather;
+use iota::Iota;
 pub use lowering::{IndexMap, Lowering};
 use matmul::Matmul;
 use movement::{Expand, Permute, Reshape, Slice, Unslice};
 use random::{Draw, Random};
 use reduce::Reduce;
 pub use reduce::ReduceKind;
+use scan::Scan;
+pub use scan::ScanKind;
 use scatter_add::ScatterAdd;
+use scatter_index::ScatterIndex;
+use sort::Argsort;
+use window::{Fold, Window};
 
 /// An operation with its attributes. Attributes are *structural* (part of the trace's identity)
 /// except those of type [`Scalar`], which are parameters of each call.
@@ -51,6 +63,8 @@ pub enum Op {
     Cast(DType),
     /// A tensor of one repeated host value. No operands.
     Full { shape: Shape, value: Scalar },
+    /// i64: the row-major index among the axes in the bit mask `axes` of the element's place (of one axis: its coordinate). No operands.
+    Iota { shape: Shape, axes: u8 },
     /// Random numbers: element `i` is what `draw` makes of the words of Philox4x32-10 with key `seed`
     /// at counter (`i`, `counter`); see [`random`]. No operands.
     Random { draw: Draw, shape: Shape, seed: Scalar, counter: Scalar },
@@ -62,10 +76,17 @@ pub enum Op {
     Permute { order: AxisList },
     /// Broadcast to a larger shape (trailing axes aligned).
     Expand { shape: Shape },
-    /// `len` elements of `axis` from `start`, every `step`-th (`step` >= 1); 0 <= start and the last element in range.
-    Slice { axis: u8, start: Scalar, len: usize, step: usize },
-    /// The reverse of a slice: zeros of length `len` along `axis`, the operand at `start, start + step, …`.
-    Unslice { axis: u8, start: Scalar, len: usize, step: usize },
+    /// `len` elements of `axis` from `start` up, every `|step|`-th (not 0), all in range; with a step below zero they come in
+    /// reverse, the one at `start` last.
+    Slice { axis: u8, start: Scalar, len: usize, step: isize },
+    /// The reverse of a slice: zeros of length `len` along `axis`, the operand at `start`, `start + |step|`, …, its elements
+    /// in reverse if the step is below zero.
+    Unslice { axis: u8, start: Scalar, len: usize, step: isize },
+    /// Axis `axis` as two, `[count, size]`: element (i, w) is element `i * step + w * dilation` of it.
+    Window { axis: u8, count: usize, size: usize, step: usize, dilation: usize },
+    /// The reverse of windows: axes `axis` and the next, `[count, size]`, become one of length `len`, to whose element `i * step + w * dilation`
+    /// element (i, w) is added, in the order of w; zero elsewhere.
+    Fold { axis: u8, len: usize, step: usize, dilation: usize },
     /// Operands joined along `axis`.
     Concat { axis: u8 },
     /// Batched matrix product of `[.., m, k]` and `[.., k, n]`, batch axes equal or broadcast.
@@ -76,6 +97,13 @@ pub enum Op {
     /// Zeros with `len` along `axis`, then `out[.., index[.., j, ..], ..] += src[.., j, ..]` for j in order;
     /// operands index, src of one shape. The gradient of `Gather`. Indices are clamped and flagged.
     ScatterAdd { axis: u8, len: usize },
+    /// i64, with `len` along `axis`: of each place along it the last j with `index[.., j, ..]` equal to it, -1 if there is
+    /// none. Operand index. Indices are clamped and flagged.
+    ScatterIndex { axis: u8, len: usize },
+    /// Running results along `axis`, from its end if `reverse`.
+    Scan { kind: ScanKind, axis: u8, reverse: bool },
+    /// i64: the positions along `axis` in the order of their elements; equal ones keep their order. NaN is above all numbers.
+    Argsort { axis: u8, descending: bool },
 }
 
 impl Op {
@@ -84,6 +112,22 @@ impl Op {
         match self {
             Op::Elementwise(e) => e.row.grad.is_some(),
             _ => true,
+        }
+    }
+
+    /// Whether gradients can be taken with respect to the result, whatever its operands are.
+    pub fn starts_gradient(&self) -> bool {
+        matches!(self, Op::Elementwise(e) if std::ptr::eq(e.row, &elementwise::arith::TRACK))
+    }
+
+    /// Whether the result is the value of its operand (of dtype `operand`), unchanged: it may share its memory.
+    pub fn keeps_value(&self, operand: DType) -> bool {
+        match self {
+            Op::Elementwise(e) => {
+                [&elementwise::arith::DETACH, &elementwise::arith::TRACK].iter().any(|r| std::ptr::eq(*r, e.row))
+            }
+            Op::Cast(to) => *to == operand,
+            _ => false,
         }
     }
 }
@@ -144,6 +188,12 @@ pub trait Rules {
         None
     }
 
+    /// Length of the axis that an index operand points into, for ops that have one and flag what is out of range.
+    fn indexed_axis(&self, operands: &[Type]) -> Option<usize> {
+        let _ = operands;
+        None
+    }
+
     /// The scalar attributes, in order.
     fn scalars(&self) -> SmallVec<[Scalar; 2]> {
         SmallVec::new()
@@ -169,7 +219,8 @@ pub enum Class {
     Source,
     /// A view: the operand's elements under another index (reshape, permute, expand, slice).
     Movement,
-    /// One result element from one element of one of the operands, or zero, by where it lies (concat, unslice).
+    /// One result element from one element of one of the operands, or zero, by where it lies (concat, unslice); or
+    /// from a sum of such (fold).
     Piecewise,
     /// Reads operand 0 at a place that operand 1 decides.
     Gather,
@@ -197,6 +248,7 @@ descriptors!(
     Elementwise,
     Cast,
     Full,
+    Iota,
     Random,
     Reduce,
     Reshape,
@@ -204,10 +256,15 @@ descriptors!(
     Expand,
     Slice,
     Unslice,
+    Window,
+    Fold,
     Concat,
     Matmul,
     Gather,
-    ScatterAdd
+    ScatterAdd,
+    ScatterIndex,
+    Scan,
+    Argsort
 );
 
 impl Op {
@@ -217,6 +274,7 @@ impl Op {
             Op::Elementwise(e) => Descriptor::Elementwise(e),
             Op::Cast(to) => Descriptor::Cast(Cast { to }),
             Op::Full { shape, value } => Descriptor::Full(Full { shape, value }),
+            Op::Iota { shape, axes } => Descriptor::Iota(Iota { shape, axes }),
             Op::Random { draw, shape, seed, counter } => Descriptor::Random(Random { draw, shape, seed, counter }),
             Op::Reduce { kind, axes, keepdim } => Descriptor::Reduce(Reduce { kind, axes, keepdim }),
             Op::Reshape { shape } => Descriptor::Reshape(Reshape { shape }),
@@ -224,30 +282,57 @@ impl Op {
             Op::Expand { shape } => Descriptor::Expand(Expand { shape }),
             Op::Slice { axis, start, len, step } => Descriptor::Slice(Slice { axis, start, len, step }),
             Op::Unslice { axis, start, len, step } => Descriptor::Unslice(Unslice { axis, start, len, step }),
+            Op::Window { axis, count, size, step, dilation } => {
+                Descriptor::Window(Window { axis, count, size, step, dilation })
+            }
+            Op::Fold { axis, len, step, dilation } => Descriptor::Fold(Fold { axis, len, step, dilation }),
             Op::Concat { axis } => Descriptor::Concat(Concat { axis }),
             Op::Matmul => Descriptor::Matmul(Matmul),
             Op::Gather { axis } => Descriptor::Gather(Gather { axis }),
             Op::ScatterAdd { axis, len } => Descriptor::ScatterAdd(ScatterAdd { axis, len }),
+            Op::ScatterIndex { axis, len } => Descriptor::ScatterIndex(ScatterIndex { axis, len }),
+            Op::Scan { kind, axis, reverse } => Descriptor::Scan(Scan { kind, axis, reverse }),
+            Op::Argsort { axis, descending } => Descriptor::Argsort(Argsort { axis, descending }),
         }
     }
 }
 
 impl Op {
-    /// Whether `other` is the same op up to the values of host scalars: what a trace compares.
+    /// Whether `other` is the same op up to the values of host scalars: what a trace compares. Fixed numbers of the
+    /// library's are compared.
     #[inline]
     pub fn same_structure(&self, other: &Op) -> bool {
         match (self, other) {
             (Op::Elementwise(a), Op::Elementwise(b)) => {
-                std::ptr::eq(a.row, b.row) && a.scalar.map(|s| s.0) == b.scalar.map(|s| s.0)
+                std::ptr::eq(a.row, b.row)
+                    && match (a.scalar, b.scalar) {
+                        (Some((p, s)), Some((q, t))) => p == q && same_source(s, t),
+                        (None, None) => true,
+                        _ => false,
+                    }
             }
-            (Op::Full { shape: a, value: x }, Op::Full { shape: b, value: y }) => a == b && x.dtype == y.dtype,
+            (Op::Full { shape: a, value: x }, Op::Full { shape: b, value: y }) => {
+                a == b && x.dtype == y.dtype && same_source(*x, *y)
+            }
             (Op::Random { draw: d, shape: a, .. }, Op::Random { draw: e, shape: b, .. }) => (d, a) == (e, b),
-            (Op::Slice { axis: a, len: l, step: s, .. }, Op::Slice { axis: b, len: m, step: t, .. })
-            | (Op::Unslice { axis: a, len: l, step: s, .. }, Op::Unslice { axis: b, len: m, step: t, .. }) => {
-                (a, l, s) == (b, m, t)
-            }
+            (Op::Slice { axis: a, start: x, len: l, step: s }, Op::Slice { axis: b, start: y, len: m, step: t })
+            | (
+                Op::Unslice { axis: a, start: x, len: l, step: s },
+                Op::Unslice { axis: b, start: y, len: m, step: t },
+            ) => (a, l, s) == (b, m, t) && same_source(*x, *y),
             _ => self == other,
         }
+    }
+}
+
+/// Whether two scalars come alike: both from the host at each call (or from the trace), or both fixed and equal.
+#[inline]
+fn same_source(a: Scalar, b: Scalar) -> bool {
+    match (a.origin, b.origin) {
+        // One of them may have been cast to the operands' dtype.
+        (Origin::Constant, Origin::Constant) => a.cast(b.dtype).bits == b.bits || b.cast(a.dtype).bits == a.bits,
+        (Origin::Constant, _) | (_, Origin::Constant) => false,
+        _ => true,
     }
 }
 

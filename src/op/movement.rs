@@ -34,7 +34,7 @@ pub struct Slice {
     pub axis: u8,
     pub start: Scalar,
     pub len: usize,
-    pub step: usize,
+    pub step: isize,
 }
 
 /// [`Op::Unslice`].
@@ -43,7 +43,7 @@ pub struct Unslice {
     pub axis: u8,
     pub start: Scalar,
     pub len: usize,
-    pub step: usize,
+    pub step: isize,
 }
 
 /// What the four views have in common: no arithmetic, no scalars of their own.
@@ -65,7 +65,7 @@ macro_rules! view_rules {
 }
 
 /// The gradient of an op with one operand, made by `rule` if anybody asks.
-fn gradient(
+pub(super) fn gradient(
     g: &mut Grad<'_>,
     rule: impl FnOnce(&mut Grad<'_>, Val, Type) -> Result<Val>,
 ) -> Result<SmallVec<[Option<Val>; 3]>> {
@@ -77,7 +77,7 @@ fn gradient(
 }
 
 /// Shape of the only operand.
-fn operand_shape(cx: &dyn Lowering) -> Result<Shape> {
+pub(super) fn operand_shape(cx: &dyn Lowering) -> Result<Shape> {
     cx.operand_types().first().map(|t| t.shape).ok_or_else(|| Error::bug("lower", "a view without an operand"))
 }
 
@@ -205,16 +205,16 @@ fn with_len(shape: Shape, axis: usize, len: usize) -> Result<Shape> {
     Shape::new(&dims)
 }
 
-/// The largest start of `count` elements, every `step`-th, out of `len`; `None` if they never fit.
-fn last_start(count: usize, step: usize, len: usize) -> Option<usize> {
-    let span = if count == 0 { 0 } else { (count - 1).checked_mul(step)?.checked_add(1)? };
+/// The largest start of `count` elements, every `|step|`-th, out of `len`; `None` if they never fit.
+fn last_start(count: usize, step: isize, len: usize) -> Option<usize> {
+    let span = if count == 0 { 0 } else { (count - 1).checked_mul(step.unsigned_abs())?.checked_add(1)? };
     len.checked_sub(span)
 }
 
 /// The largest start, after checking step, fit and the present start.
-fn check_range(op: &'static str, start: Scalar, count: usize, step: usize, len: usize) -> Result<usize> {
+fn check_range(op: &'static str, start: Scalar, count: usize, step: isize, len: usize) -> Result<usize> {
     if step == 0 {
-        return Err(Error::argument(op, "a step of at least 1", "0"));
+        return Err(Error::argument(op, "a step other than 0", "0"));
     }
     if start.dtype != DType::I64 {
         return Err(Error::argument(op, "an i64 start", format!("{start:?}")));
@@ -234,7 +234,7 @@ fn check_range(op: &'static str, start: Scalar, count: usize, step: usize, len: 
 
 impl Slice {
     fn layout(&self, operand: &Layout) -> Layout {
-        operand.slice(self.axis as usize, self.start.as_i64() as usize, self.len, self.step as isize)
+        operand.slice(self.axis as usize, self.start.as_i64() as usize, self.len, self.step)
     }
 }
 
@@ -254,22 +254,32 @@ impl Rules for Slice {
     }
 
     fn grad(&self, g: &mut Grad<'_>) -> Result<SmallVec<[Option<Val>; 3]>> {
-        let Slice { axis, start, step, .. } = *self;
-        gradient(g, |g, grad, ty| g.emit(Op::Unslice { axis, start, len: ty.shape[axis as usize], step }, &[grad]))
+        let Slice { axis, start, len: count, step } = *self;
+        gradient(g, |g, grad, ty| {
+            let len = ty.shape[axis as usize];
+            // The whole axis, turned or not: it turns back.
+            let whole = count == len && step.unsigned_abs() == 1 && len > 0;
+            let start = if whole { Scalar::i64(0).constant() } else { start };
+            let op = if whole { Op::Slice { axis, start, len, step } } else { Op::Unslice { axis, start, len, step } };
+            g.emit(op, &[grad])
+        })
     }
 
     fn lower(&self, cx: &mut dyn Lowering, _: Type, map: &IndexMap) -> Result<kernel::Val> {
         let (axis, shape, domain) = (self.axis as usize, operand_shape(cx)?, cx.domain());
         let max = last_start(self.len, self.step, shape[axis]).unwrap_or(0) as i64;
         let param = if self.start.origin == Origin::Constant { None } else { cx.parameter(self.start) };
-        let start = match param {
+        let mut first = match param {
             Some(param) => Expr {
                 dynamic: SmallVec::from_elem(kernel::ir::Dynamic { param, stride: 1, max }, 1),
                 ..Expr::default()
             },
             None => Expr::constant(self.start.as_i64()),
         };
-        let map = map.slice(axis, start, self.step as i64, shape, &domain)?;
+        if self.step < 0 {
+            first.offset += (self.len as i64 - 1).max(0) * -(self.step as i64);
+        }
+        let map = map.slice(axis, first, self.step as i64, shape, &domain)?;
         cx.operand(0, &map)
     }
 
@@ -310,7 +320,7 @@ impl Rules for Unslice {
         let (x, axis) = (&operands[0], self.axis as usize);
         let mut data = x.data.zeros(result.shape.numel());
         let start = self.start.as_i64() as usize;
-        let inside = Layout::contiguous(result.shape).slice(axis, start, x.shape[axis], self.step as isize);
+        let inside = Layout::contiguous(result.shape).slice(axis, start, x.shape[axis], self.step);
         data.put(&host::positions(&inside), &x.data);
         Ok(HostValue::new(result.shape, data))
     }
@@ -331,9 +341,10 @@ impl Rules for Unslice {
         if shape.numel() == 0 || result.shape.numel() == 0 {
             return Ok(zero);
         }
-        if self.start.origin == Origin::Constant && self.step == 1 {
+        if self.start.origin == Origin::Constant && self.step.unsigned_abs() == 1 {
             let start = self.start.as_i64();
-            let shifted = map.slice(axis, Expr::constant(-start), 1, shape, &domain)?;
+            let (first, step) = if self.step > 0 { (-start, 1) } else { (start + count - 1, -1) };
+            let shifted = map.slice(axis, Expr::constant(first), step, shape, &domain)?;
             let guard = match map.within(axis, start, start + count, &domain)? {
                 Within::Never => return Ok(zero),
                 Within::Always => return cx.operand(0, &shifted),
@@ -351,15 +362,16 @@ impl Rules for Unslice {
         if !map.guards.is_empty() {
             return Err(not_affine("unslice", "its start is a host scalar, and a gather takes no guards"));
         }
-        // Position (c - start) / step where it is whole and in range, else zero.
+        // Position (c - start) / |step| where it is whole and in range, else zero.
         let at = cx.coordinate(&map.axes[axis]);
         let start = cx.scalar(self.start);
         let b = cx.builder();
-        let (nothing, step, count) = (b.i64(0), b.i64(self.step as i64), b.i64(count));
+        let apart = self.step.unsigned_abs() as i64;
+        let (nothing, step, last, count) = (b.i64(0), b.i64(apart), b.i64(count - 1), b.i64(count));
         let distance = b.lsub(at, start);
         let before = b.llt(distance, nothing);
         let after = b.not(before);
-        let (position, rest) = if self.step == 1 {
+        let (position, rest) = if apart == 1 {
             (distance, None)
         } else {
             let position = b.ldiv(distance, step);
@@ -371,6 +383,7 @@ impl Rules for Unslice {
         if let Some(whole) = rest {
             inside = b.and(inside, whole);
         }
+        let position = if self.step < 0 { b.lsub(last, position) } else { position };
         let index = b.lselect(inside, position, nothing);
         let mut target = map.clone();
         target.shape = shape;

@@ -2,7 +2,8 @@
 //! and rounded once; those of integers and truth values are i64.
 //!
 //! A maximum or minimum over no elements is refused, since it has no value. The gradient of a
-//! maximum or minimum is shared evenly among ties.
+//! maximum or minimum is shared evenly among ties. That of a product is the product of the other elements, zeros among them
+//! or not.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -18,6 +19,8 @@ use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, cast, hos
 pub enum ReduceKind {
     /// Sum; 0 over nothing. Of integers and truth values (wrapping) i64.
     Sum,
+    /// Product; 1 over nothing. Of integers and truth values (wrapping) i64.
+    Prod,
     /// Maximum of numbers.
     Max,
     /// Minimum of numbers.
@@ -30,13 +33,14 @@ pub enum ReduceKind {
 
 impl ReduceKind {
     /// Every kind.
-    pub const ALL: [ReduceKind; 5] =
-        [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::Any, ReduceKind::All];
+    pub const ALL: [ReduceKind; 6] =
+        [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min, ReduceKind::Any, ReduceKind::All];
 
     /// The op's name in the text form.
     pub fn name(self) -> &'static str {
         match self {
             ReduceKind::Sum => "sum",
+            ReduceKind::Prod => "prod",
             ReduceKind::Max => "max",
             ReduceKind::Min => "min",
             ReduceKind::Any => "any",
@@ -48,12 +52,15 @@ impl ReduceKind {
     pub fn combine(self, dtype: DType) -> Option<Combine> {
         Some(match (self, Ty::of(dtype)) {
             (ReduceKind::Sum, Ty::F32) => Combine::Sum,
+            (ReduceKind::Prod, Ty::F32) => Combine::Prod,
             (ReduceKind::Max, Ty::F32) => Combine::Max,
             (ReduceKind::Min, Ty::F32) => Combine::Min,
             (ReduceKind::Sum, Ty::F64) => Combine::DSum,
+            (ReduceKind::Prod, Ty::F64) => Combine::DProd,
             (ReduceKind::Max, Ty::F64) => Combine::DMax,
             (ReduceKind::Min, Ty::F64) => Combine::DMin,
             (ReduceKind::Sum, Ty::I64 | Ty::Bool) => Combine::LSum,
+            (ReduceKind::Prod, Ty::I64 | Ty::Bool) => Combine::LProd,
             (ReduceKind::Max, Ty::I64) => Combine::LMax,
             (ReduceKind::Min, Ty::I64) => Combine::LMin,
             (ReduceKind::Any, Ty::Bool) => Combine::Any,
@@ -64,7 +71,8 @@ impl ReduceKind {
 
     /// The dtype of the result for elements of `dtype`.
     pub fn result(self, dtype: DType) -> DType {
-        if self == ReduceKind::Sum && !dtype.is_float() { DType::I64 } else { dtype }
+        let counts = matches!(self, ReduceKind::Sum | ReduceKind::Prod);
+        if counts && !dtype.is_float() { DType::I64 } else { dtype }
     }
 }
 
@@ -96,6 +104,24 @@ pub fn sum_to(cx: &mut dyn Emit, v: Val, shape: Shape) -> Result<Val> {
 }
 
 impl Reduce {
+    /// Of each element the product of the others: that of all over it where no element is 0; that of the rest for the only
+    /// 0; else 0.
+    fn slope_of_product(&self, g: &mut Grad<'_>, x: Val, ty: Type) -> Result<Val> {
+        let reduce = |g: &mut Grad<'_>, kind, v: Val| g.emit(Op::Reduce { kind, axes: self.axes, keepdim: true }, &[v]);
+        let zeros = g.row(&compare::EQ, &[x.into(), 0.0.into()])?;
+        let factors = g.row(&logic::SELECT, &[zeros.into(), 1.0.into(), x.into()])?;
+        let rest = reduce(g, ReduceKind::Prod, factors)?;
+        let count = reduce(g, ReduceKind::Sum, zeros)?;
+        let number = |v: i64| Scalar::i64(v).constant().into();
+        let none = g.row(&compare::EQ, &[count.into(), number(0)])?;
+        let one = g.row(&compare::EQ, &[count.into(), number(1)])?;
+        let over = g.row(&arith::DIV, &[rest.into(), factors.into()])?;
+        let over = g.row(&logic::SELECT, &[none.into(), over.into(), 0.0.into()])?;
+        let rest = g.row(&logic::SELECT, &[one.into(), rest.into(), 0.0.into()])?;
+        let rest = g.emit(Op::Expand { shape: ty.shape }, &[rest])?;
+        g.row(&logic::SELECT, &[zeros.into(), rest.into(), over.into()])
+    }
+
     fn is_reduced(&self, axis: usize) -> bool {
         self.axes >> axis & 1 == 1
     }
@@ -153,6 +179,10 @@ impl Rules for Reduce {
         if self.kind == ReduceKind::Sum {
             return Ok(smallvec![Some(g.emit(Op::Expand { shape: ty.shape }, &[grad])?)]);
         }
+        if self.kind == ReduceKind::Prod {
+            let slope = self.slope_of_product(g, x, ty)?;
+            return Ok(smallvec![Some(g.row(&arith::MUL, &[grad.into(), slope.into()])?)]);
+        }
         let result = keep(g, result)?;
         let ties = g.row(&compare::EQ, &[x.into(), result.into()])?;
         let ones = g.emit(Op::Cast(ty.dtype), &[ties])?;
@@ -172,6 +202,7 @@ impl Rules for Reduce {
                 match self.kind {
                     ReduceKind::Max => values.fold(f64::NEG_INFINITY, larger),
                     ReduceKind::Min => -values.fold(f64::NEG_INFINITY, |a, b| larger(a, -b)),
+                    ReduceKind::Prod => values.product(),
                     _ => values.sum(),
                 }
             };
@@ -203,7 +234,7 @@ impl Rules for Reduce {
         };
         let inner = cx.reduction_map(0, map)?;
         let mut value = cx.operand(0, &inner)?;
-        if from == DType::Bool && combine == Combine::LSum {
+        if from == DType::Bool && matches!(combine, Combine::LSum | Combine::LProd) {
             value = cast::convert(cx.builder(), from, DType::I64, value);
         }
         let total = cx.reduce(combine, value)?;

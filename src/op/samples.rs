@@ -6,7 +6,7 @@ use crate::base::host::HostData;
 use crate::base::{DType, HostValue, Scalar, Shape, Type};
 use crate::op::elementwise::{DTypes, Elementwise, Row, rows};
 use crate::op::random::Draw;
-use crate::op::{AxisList, Op, ReduceKind};
+use crate::op::{AxisList, Op, ReduceKind, ScanKind};
 
 /// One application of an op.
 #[derive(Clone, Debug)]
@@ -177,7 +177,19 @@ fn indices(dims: &[usize], len: usize) -> Operand {
 
 /// Every sample of every op.
 pub fn samples() -> Vec<Sample> {
-    let structural = [sources(), casts(), movements(), unslices(), concats(), reductions(), matmuls(), gathers()];
+    let structural = [
+        sources(),
+        casts(),
+        movements(),
+        unslices(),
+        windows(),
+        concats(),
+        reductions(),
+        matmuls(),
+        gathers(),
+        scans(),
+        sorts(),
+    ];
     rows().flat_map(row_samples).chain(structural.into_iter().flatten()).collect()
 }
 
@@ -253,6 +265,10 @@ fn sources() -> Vec<Sample> {
     let mut out = Vec::new();
     for dims in shapes {
         let shape = ty(DType::F32, dims).shape;
+        let all = (1u8 << dims.len()) - 1;
+        for axes in [0, all, all & 0b10, all & 0b101] {
+            out.push(Sample::new(Op::Iota { shape, axes }, vec![]));
+        }
         out.extend(values.iter().map(|v| Sample::new(Op::Full { shape, value: v.constant() }, vec![])));
         for (seed, counter) in [(0, 0), (7, 1 << 33), (-5, 2)] {
             let [seed, counter] = [seed, counter].map(|v| Scalar::i64(v).constant());
@@ -291,7 +307,7 @@ fn movements() -> Vec<Sample> {
         [(&[3, 5], &[1, 0]), (&[2, 3, 4], &[2, 0, 1]), (&[2, 3, 4], &[0, 2, 1]), (&[7], &[0]), (&[0, 3], &[1, 0])];
     let expands: [(&[usize], &[usize]); 5] =
         [(&[3, 1], &[3, 5]), (&[4], &[2, 3, 4]), (&[], &[6]), (&[1], &[0]), (&[2, 1, 3], &[2, 130, 3])];
-    let slices: [(&[usize], u8, i64, usize, usize); 7] = [
+    let slices: [(&[usize], u8, i64, usize, isize); 12] = [
         (&[10], 0, 2, 5, 1),
         (&[10], 0, 1, 3, 4),
         (&[4, 9], 1, 3, 6, 1),
@@ -299,11 +315,16 @@ fn movements() -> Vec<Sample> {
         (&[5, 3], 0, 5, 0, 1),
         (&[300], 0, 17, 257, 1),
         (&[3, 3], 0, 2, 1, 1),
+        (&[7], 0, 0, 7, -1),
+        (&[4, 9], 1, 3, 6, -1),
+        (&[4, 131, 2], 1, 0, 44, -3),
+        (&[5, 3], 0, 5, 0, -2),
+        (&[3, 3], 0, 2, 1, -1),
     ];
     let mut out = Vec::new();
     for dtype in DType::ALL {
         let operand = |dims: &[usize]| vec![operand(dtype, dims)];
-        let slice = |(dims, axis, start, len, step): (&[usize], u8, i64, usize, usize)| {
+        let slice = |(dims, axis, start, len, step): (&[usize], u8, i64, usize, isize)| {
             Sample::new(Op::Slice { axis, start: Scalar::i64(start).constant(), len, step }, operand(dims))
         };
         let mut list = Vec::new();
@@ -317,7 +338,7 @@ fn movements() -> Vec<Sample> {
 }
 
 fn unslices() -> Vec<Sample> {
-    let cases: [(&[usize], u8, i64, usize, usize); 8] = [
+    let cases: [(&[usize], u8, i64, usize, isize); 12] = [
         (&[5], 0, 2, 10, 1),
         (&[3], 0, 1, 10, 4),
         (&[4, 6], 1, 3, 9, 1),
@@ -326,14 +347,51 @@ fn unslices() -> Vec<Sample> {
         (&[257], 0, 17, 300, 1),
         (&[3, 3], 0, 0, 3, 1),
         (&[2, 0], 0, 1, 4, 2),
+        (&[7], 0, 0, 7, -1),
+        (&[4, 6], 1, 2, 9, -1),
+        (&[4, 44, 2], 1, 1, 131, -3),
+        (&[1, 3], 0, 2, 5, -1),
     ];
     let mut out = Vec::new();
     for dtype in DType::ALL {
-        let sample = |(dims, axis, start, len, step): (&[usize], u8, i64, usize, usize)| {
+        let sample = |(dims, axis, start, len, step): (&[usize], u8, i64, usize, isize)| {
             let start = Scalar::i64(start).constant();
             Sample::new(Op::Unslice { axis, start, len, step }, vec![operand(dtype, dims)])
         };
         out.extend(thinned(dtype, cases.map(sample).into()));
+    }
+    out
+}
+
+fn windows() -> Vec<Sample> {
+    // (operand, axis, [count, size], [step, dilation])
+    type Case = (&'static [usize], u8, [usize; 2], [usize; 2]);
+    let cases: [Case; 10] = [
+        (&[10], 0, [8, 3], [1, 1]),
+        (&[10], 0, [4, 3], [2, 1]),
+        (&[10], 0, [2, 4], [3, 2]),
+        (&[3, 8], 1, [4, 2], [2, 1]),
+        (&[3, 9], 1, [3, 2], [3, 1]),
+        (&[2, 9, 3], 1, [2, 3], [1, 3]),
+        (&[7], 0, [7, 1], [1, 1]),
+        (&[300], 0, [130, 3], [2, 1]),
+        (&[4, 0], 0, [2, 2], [1, 2]),
+        (&[3], 0, [0, 5], [1, 1]),
+    ];
+    let mut out = Vec::new();
+    for dtype in DType::ALL {
+        let mut list = Vec::new();
+        for (dims, axis, [count, size], [step, dilation]) in cases {
+            let op = Op::Window { axis, count, size, step, dilation };
+            list.push(Sample::new(op, vec![operand(dtype, dims)]));
+            let mut windows = dims.to_vec();
+            windows.splice(axis as usize..=axis as usize, [count, size]);
+            let op = Op::Fold { axis, len: dims[axis as usize], step, dilation };
+            if dtype != DType::Bool {
+                list.push(Sample::new(op, vec![operand(dtype, &windows)]).summed(size, 1e-6));
+            }
+        }
+        out.extend(thinned(dtype, list));
     }
     out
 }
@@ -384,7 +442,16 @@ fn reductions() -> Vec<Sample> {
             let mut list = Vec::new();
             for (i, (dims, axes)) in cases.into_iter().enumerate() {
                 let op = Op::Reduce { kind, axes, keepdim: i % 2 == 1 };
-                list.push(Sample::new(op, vec![operand(dims)]).summed(dims.iter().product(), 4e-8));
+                let n = dims.iter().product();
+                let mut x = operand(dims);
+                if kind == ReduceKind::Prod && dtype.is_float() {
+                    // Products neither too large nor denormal.
+                    x.values = Values::Range(0.8, 1.2);
+                }
+                let sample = Sample::new(op, vec![x]).summed(n, 4e-8);
+                let each = if dtype == DType::F64 { 3e-16 } else { 1.2e-7 };
+                let factors = if kind == ReduceKind::Prod { n as f64 * each } else { 0.0 };
+                list.push(Sample { relative: sample.relative + factors, ..sample });
             }
             out.extend(thinned(dtype, list));
             let reduce = |operand| Sample::new(Op::Reduce { kind, axes: 2, keepdim: false }, vec![operand]);
@@ -437,6 +504,7 @@ fn gathers() -> Vec<Sample> {
     let mut out = Vec::new();
     for (x, index, axis) in cases {
         let len = x[axis as usize];
+        out.push(Sample::new(Op::ScatterIndex { axis, len }, vec![indices(index, len)]));
         // Indices out of range are clamped.
         let wild = || Operand { values: Values::Range(-3.0, len as f64 + 3.0), ..indices(index, len) };
         for dtype in DType::ALL {
@@ -448,6 +516,76 @@ fn gathers() -> Vec<Sample> {
             }
         }
         out.push(Sample::new(Op::Gather { axis }, vec![floats(x), wild()]));
+        out.push(Sample::new(Op::ScatterIndex { axis, len }, vec![wild()]));
+    }
+    out
+}
+
+/// Shapes and axes of ops along one axis.
+const ALONG: [(&[usize], u8); 12] = [
+    (&[1], 0),
+    (&[7], 0),
+    (&[129], 0),
+    (&[5, 3], 0),
+    (&[5, 3], 1),
+    (&[3, 65], 0),
+    (&[9, 33], 1),
+    (&[2, 7, 40], 1),
+    (&[4, 1, 3], 1),
+    (&[3, 0], 1),
+    (&[0, 3], 1),
+    (&[3, 2, 5, 2], 2),
+];
+
+fn scans() -> Vec<Sample> {
+    let mut out = Vec::new();
+    for kind in ScanKind::ALL {
+        for dtype in DType::ALL.into_iter().filter(|&d| d != DType::Bool) {
+            // Factors that keep results small, and out of the denormals.
+            let factors = |dims: &[usize]| match kind {
+                ScanKind::Product if dtype.is_float() => {
+                    Operand { values: Values::Range(0.7, 1.4), ..operand(dtype, dims) }
+                }
+                ScanKind::Recurrence if dtype.is_float() => {
+                    Operand { values: Values::Range(-0.9, 0.9), ..operand(dtype, dims) }
+                }
+                _ => operand(dtype, dims),
+            };
+            let mut list = Vec::new();
+            for (i, (dims, axis)) in ALONG.into_iter().enumerate() {
+                let op = Op::Scan { kind, axis, reverse: i % 2 == 1 };
+                let operands =
+                    if kind.inputs() == 2 { vec![factors(dims), operand(dtype, dims)] } else { vec![factors(dims)] };
+                let n = dims[axis as usize];
+                let sample = Sample::new(op, operands).summed(n, 2e-6);
+                list.push(Sample {
+                    relative: sample.relative + n as f64 * if dtype == DType::F64 { 1e-15 } else { 2e-7 },
+                    ..sample
+                });
+            }
+            out.extend(thinned(dtype, list));
+            let special = || Operand { values: Values::Special, ..operand(dtype, &[6, 40]) };
+            let operands = (0..kind.inputs()).map(|_| special()).collect();
+            out.push(Sample::new(Op::Scan { kind, axis: 0, reverse: false }, operands));
+        }
+    }
+    out
+}
+
+fn sorts() -> Vec<Sample> {
+    let mut out = Vec::new();
+    for dtype in DType::ALL {
+        let sample = |(i, (dims, axis)): (usize, (&[usize], u8))| {
+            let op = Op::Argsort { axis, descending: i % 3 == 1 };
+            // Few different numbers, so that there are ties.
+            let x = operand(dtype, dims);
+            Sample::new(op, vec![if i % 2 == 0 { Operand { values: Values::Index(5), ..x } } else { x }])
+        };
+        out.extend(thinned(dtype, ALONG.into_iter().enumerate().map(sample).collect()));
+        for descending in [false, true] {
+            let special = Operand { values: Values::Special, ..operand(dtype, &[6, 40]) };
+            out.push(Sample::new(Op::Argsort { axis: 1, descending }, vec![special]));
+        }
     }
     out
 }

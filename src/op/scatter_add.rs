@@ -138,6 +138,10 @@ impl Rules for ScatterAdd {
         if index.offset == 0 && src.offset == 0 { self.call(*dtype, index, src) } else { None }
     }
 
+    fn indexed_axis(&self, _: &[Type]) -> Option<usize> {
+        Some(self.len)
+    }
+
     fn with_scalars(&self, _: &[Scalar]) -> Op {
         Op::ScatterAdd { axis: self.axis, len: self.len }
     }

@@ -11,7 +11,7 @@ use crate::base::scalar::Origin;
 use crate::base::{DType, Error, ErrorKind, Result, Scalar, Shape};
 use crate::op::elementwise::{Elementwise, row};
 use crate::op::random::Draw;
-use crate::op::{AxisList, Op, ReduceKind};
+use crate::op::{AxisList, Op, ReduceKind, ScanKind};
 
 /// `name` or `name(key=value, …)`; [`parse`] reads it back.
 pub fn print(op: &Op) -> String {
@@ -30,6 +30,10 @@ fn attributes(op: &Op) -> Vec<String> {
             format!("seed={}", scalar(seed, DType::I64)),
             format!("counter={}", scalar(counter, DType::I64)),
         ],
+        Op::Iota { shape, axes } => {
+            let axes: Vec<String> = (0..8).filter(|a| axes >> a & 1 == 1).map(|a| a.to_string()).collect();
+            vec![format!("shape={shape}"), format!("axes=[{}]", axes.join(","))]
+        }
         Op::Reduce { axes, keepdim, .. } => {
             let axes: Vec<String> = (0..8).filter(|a| axes >> a & 1 == 1).map(|a| a.to_string()).collect();
             let mut out = vec![format!("axes=[{}]", axes.join(","))];
@@ -47,10 +51,31 @@ fn attributes(op: &Op) -> Vec<String> {
             format!("len={len}"),
             format!("step={step}"),
         ],
+        Op::Window { axis, count, size, step, dilation } => vec![
+            format!("axis={axis}"),
+            format!("count={count}"),
+            format!("size={size}"),
+            format!("step={step}"),
+            format!("dilation={dilation}"),
+        ],
+        Op::Fold { axis, len, step, dilation } => {
+            vec![format!("axis={axis}"), format!("len={len}"), format!("step={step}"), format!("dilation={dilation}")]
+        }
         Op::Concat { axis } | Op::Gather { axis } => vec![format!("axis={axis}")],
         Op::Matmul => vec![],
-        Op::ScatterAdd { axis, len } => vec![format!("axis={axis}"), format!("len={len}")],
+        Op::ScatterAdd { axis, len } | Op::ScatterIndex { axis, len } => {
+            vec![format!("axis={axis}"), format!("len={len}")]
+        }
+        Op::Scan { axis, reverse, .. } => flagged(axis, "reverse", reverse),
+        Op::Argsort { axis, descending } => flagged(axis, "descending", descending),
     }
+}
+
+/// An axis, and a flag that is printed when it is set.
+fn flagged(axis: u8, name: &str, flag: bool) -> Vec<String> {
+    let mut out = vec![format!("axis={axis}")];
+    out.extend(flag.then(|| format!("{name}=true")));
+    out
 }
 
 /// A scalar; its type is left out for a parameter or integer of the usual type.
@@ -81,12 +106,9 @@ pub fn parse(text: &str) -> Result<Op> {
         let scalar = scalar.map(|p| Ok::<_, Error>((p, a.scalar(&format!("scalar{p}"), DType::F32)?))).transpose()?;
         Op::Elementwise(Elementwise { row, scalar })
     } else if let Some(kind) = ReduceKind::ALL.into_iter().find(|k| k.name() == name) {
-        let axes = a.list("axes")?.into_iter().try_fold(0u8, |mask, axis| match axis {
-            0..8 => Ok(mask | 1 << axis),
-            _ => Err(bad(format!("`{name}`: axis {axis} is above 7"))),
-        })?;
-        let keepdim = if a.left.iter().any(|i| i.starts_with("keepdim")) { a.value("keepdim")? } else { false };
-        Op::Reduce { kind, axes, keepdim }
+        Op::Reduce { kind, axes: a.axes()?, keepdim: a.flag("keepdim")? }
+    } else if let Some(kind) = ScanKind::ALL.into_iter().find(|k| k.name() == name) {
+        Op::Scan { kind, axis: a.value("axis")?, reverse: a.flag("reverse")? }
     } else if let Some(draw) = Draw::ALL.into_iter().find(|d| d.name() == name) {
         let (shape, seed) = (a.shape()?, a.scalar("seed", DType::I64)?);
         Op::Random { draw, shape, seed, counter: a.scalar("counter", DType::I64)? }
@@ -101,6 +123,7 @@ pub fn parse(text: &str) -> Result<Op> {
                 )
             }
             "full" => Op::Full { shape: a.shape()?, value: a.scalar("value", DType::F32)? },
+            "iota" => Op::Iota { shape: a.shape()?, axes: a.axes()? },
             "reshape" => Op::Reshape { shape: a.shape()? },
             "expand" => Op::Expand { shape: a.shape()? },
             "permute" => Op::Permute { order: AxisList::new(&a.list("order")?) },
@@ -113,10 +136,25 @@ pub fn parse(text: &str) -> Result<Op> {
                     Op::Unslice { axis, start, len, step }
                 }
             }
+            "window" => Op::Window {
+                axis: a.value("axis")?,
+                count: a.value("count")?,
+                size: a.value("size")?,
+                step: a.value("step")?,
+                dilation: a.value("dilation")?,
+            },
+            "fold" => Op::Fold {
+                axis: a.value("axis")?,
+                len: a.value("len")?,
+                step: a.value("step")?,
+                dilation: a.value("dilation")?,
+            },
             "concat" => Op::Concat { axis: a.value("axis")? },
             "matmul" => Op::Matmul,
             "gather" => Op::Gather { axis: a.value("axis")? },
             "scatter_add" => Op::ScatterAdd { axis: a.value("axis")?, len: a.value("len")? },
+            "scatter_index" => Op::ScatterIndex { axis: a.value("axis")?, len: a.value("len")? },
+            "argsort" => Op::Argsort { axis: a.value("axis")?, descending: a.flag("descending")? },
             _ => return Err(bad(format!("there is no op called `{name}`"))),
         }
     };
@@ -169,6 +207,20 @@ impl<'a> Attributes<'a> {
     fn value<T: FromStr>(&mut self, key: &str) -> Result<T> {
         let text = self.text(key)?;
         text.parse().map_err(|_| bad(format!("`{}`: `{text}` is not a value for `{key}`", self.op)))
+    }
+
+    /// A truth value, false if it is left out.
+    fn flag(&mut self, key: &str) -> Result<bool> {
+        let given = self.left.iter().any(|i| i.split_once('=').is_some_and(|(k, _)| k.trim() == key));
+        if given { self.value(key) } else { Ok(false) }
+    }
+
+    /// `axes=[…]` as a mask.
+    fn axes(&mut self) -> Result<u8> {
+        self.list("axes")?.into_iter().try_fold(0u8, |mask, axis| match axis {
+            0..8 => Ok(mask | 1 << axis),
+            _ => Err(bad(format!("`{}`: axis {axis} is above 7", self.op))),
+        })
     }
 
     fn list(&mut self, key: &str) -> Result<Vec<usize>> {
@@ -250,6 +302,11 @@ mod tests {
         both_ways(Op::Cast(DType::F32), "cast(f32)");
         both_ways(Op::Gather { axis: 1 }, "gather(axis=1)");
         both_ways(Op::ScatterAdd { axis: 1, len: 9 }, "scatter_add(axis=1, len=9)");
+        both_ways(Op::ScatterIndex { axis: 0, len: 3 }, "scatter_index(axis=0, len=3)");
+        both_ways(Op::Iota { shape: Shape::new(&[2, 3]).unwrap(), axes: 2 }, "iota(shape=[2,3], axes=[1])");
+        both_ways(Op::Scan { kind: ScanKind::Sum, axis: 1, reverse: true }, "cumsum(axis=1, reverse=true)");
+        both_ways(Op::Scan { kind: ScanKind::Product, axis: 0, reverse: false }, "cumprod(axis=0)");
+        both_ways(Op::Argsort { axis: 1, descending: false }, "argsort(axis=1)");
         both_ways(Op::Permute { order: AxisList::new(&[1, 0]) }, "permute(order=[1,0])");
         both_ways(
             Op::Full { shape: Shape::SCALAR, value: Scalar::bool(true).constant() },

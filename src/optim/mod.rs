@@ -6,7 +6,7 @@
 //!
 //! - [`Sgd`], [`Adam`], [`AdamW`], [`Lion`], [`RmsProp`], all of them [`Optimizer`]s, with PyTorch's formulas
 //!   and defaults; parameters may be given in [`Group`]s with rates and decays of their own.
-//! - [`clip_grad_norm`] and [`clip_grad_value`]; [`Ema`], averages of parameters; [`Schedule`]s.
+//! - [`Accumulator`], gradients summed over micro-batches; [`clip_grad_norm`] and [`clip_grad_value`]; [`Ema`], averages of parameters; [`Schedule`]s.
 //!
 //! A parameter without a gradient in a step stays as it is, and so does its state. Parameters of 16 bits are updated
 //! in f32, with state in f32, and rounded once when they are written.
@@ -133,6 +133,7 @@ macro_rules! optimizer {
     };
 }
 
+mod accumulate;
 mod adam;
 mod adamw;
 mod clip;
@@ -148,6 +149,7 @@ mod target;
 use crate::base::Result;
 use crate::tensor::{Gradients, Var};
 
+pub use accumulate::Accumulator;
 pub use adam::{Adam, AdamConfig};
 pub use adamw::{AdamW, AdamWConfig};
 pub use clip::{clip_grad_norm, clip_grad_value};

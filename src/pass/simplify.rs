@@ -98,7 +98,7 @@ fn rewrite(
         }
     }
     match op {
-        Op::Cast(to) if graph.node(first).ty.dtype == *to => Some((Instead::Node(first), "a cast to the same dtype")),
+        op if op.keeps_value(graph.node(first).ty.dtype) => Some((Instead::Node(first), "the same value")),
         Op::Elementwise(e) => {
             let kept = |node: NodeId| graph.node(node).ty == ty;
             for involution in [&arith::NEG, &logic::NOT] {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::base::{DType, Layout};
 use crate::kernel::ir::{Access, Dynamic, Guard};
-use crate::kernel::library::{Library, Operand};
+use crate::kernel::library::{Library, Lines, Operand};
 use crate::kernel::{Inst, Kernel, Level};
 use crate::plan::StepKind;
 
@@ -340,6 +340,15 @@ fn set_written(touch: &mut Touch, nest: &Nest) {
 fn of_library(library: &Library) -> Result<Touches, Misfit> {
     // (dtype, written, offset, (stride, length) of each axis)
     type Part = (DType, bool, i64, SmallVec<[(i64, usize); 4]>);
+    let whole = |dims: [usize; 3], dtype: DType| -> Result<Part, Misfit> {
+        let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        let count = count.ok_or_else(|| Misfit::Bounds("the output's length overflows".into()))?;
+        Ok((dtype, true, 0, [(1, count)].into_iter().collect()))
+    };
+    let read = |dtype: DType, offset: i64, strides: [i64; 3], dims: [usize; 3]| -> Part {
+        (dtype, false, offset, strides.into_iter().zip(dims).collect())
+    };
+    let along = |dtype: DType, l: &Lines, dims: [usize; 3]| read(dtype, l.offset, l.strides, dims);
     let parts: SmallVec<[Part; 3]> = match library {
         Library::Matmul(m) => {
             let part = |o: &Operand, rows: usize, cols: usize, output: bool| -> Result<Part, Misfit> {
@@ -354,15 +363,22 @@ fn of_library(library: &Library) -> Result<Touches, Misfit> {
             [part(&m.a, m.m, m.k, false)?, part(&m.b, m.k, m.n, false)?, part(&m.c, m.m, m.n, true)?].into()
         }
         Library::ScatterAdd(s) => {
-            let read = |dtype, strides: &[i64; 3]| -> Part {
-                let axes = strides.iter().copied().zip([s.outer, s.count, s.inner]).collect();
-                (dtype, false, 0, axes)
-            };
-            let whole = s.outer.checked_mul(s.len).and_then(|n| n.checked_mul(s.inner));
-            let whole = whole.ok_or_else(|| Misfit::Bounds("the output's length overflows".into()))?;
-            let out: Part = (s.dtype, true, 0, [(1, whole)].into_iter().collect());
-            [read(DType::I64, &s.index), read(s.dtype, &s.src), out].into()
+            let dims = [s.outer, s.count, s.inner];
+            let out = whole([s.outer, s.len, s.inner], s.dtype)?;
+            [read(DType::I64, 0, s.index, dims), read(s.dtype, 0, s.src, dims), out].into()
         }
+        Library::ScatterIndex(s) => {
+            let [outer, _, inner] = s.dims;
+            SmallVec::from_iter([along(DType::I64, &s.index, s.dims), whole([outer, s.len, inner], DType::I64)?])
+        }
+        Library::Scan(s) => {
+            if s.inputs.len() != s.kind.inputs() {
+                return Err(Misfit::Kernel("a scan has another number of inputs".into()));
+            }
+            let inputs = s.inputs.iter().map(|l| Ok(along(s.dtype, l, s.dims)));
+            inputs.chain([whole(s.dims, s.dtype)]).collect::<Result<_, _>>()?
+        }
+        Library::Argsort(s) => SmallVec::from_iter([along(s.dtype, &s.input, s.dims), whole(s.dims, DType::I64)?]),
     };
     let mut out = Touches { args: SmallVec::new(), list: SmallVec::new() };
     for (k, (dtype, output, offset, axes)) in parts.into_iter().enumerate() {

@@ -110,8 +110,8 @@ impl StepKind {
     pub fn may_flag(&self) -> bool {
         match self {
             StepKind::Kernel(k) => k.body.iter().any(|i| matches!(i, Inst::Gather { .. })),
-            StepKind::Library(Library::ScatterAdd(_)) => true,
-            StepKind::Library(Library::Matmul(_)) => false,
+            StepKind::Library(Library::ScatterAdd(_) | Library::ScatterIndex(_)) => true,
+            StepKind::Library(Library::Matmul(_) | Library::Scan(_) | Library::Argsort(_)) => false,
         }
     }
 }

@@ -5,7 +5,7 @@
 use crate::base::text::Cursor;
 use crate::base::{Error, Result};
 use crate::ir::parse::layout;
-use crate::kernel::library::{Library, Matmul, Operand, ScatterAdd};
+use crate::kernel::library::{Argsort, Library, Lines, Matmul, Operand, Scan, ScanKind, ScatterAdd, ScatterIndex};
 use crate::plan::{OutputStorage, Plan, PlanInput, PlanOutput, Slot, SlotKind, Step, StepKind};
 
 /// The plan that `text` holds, and nothing else.
@@ -191,7 +191,42 @@ fn library(c: &mut Cursor<'_>) -> Result<Library> {
         let (index, src) = (strides("index")?, strides("src")?);
         return Ok(Library::ScatterAdd(ScatterAdd { dtype, outer, count, len, inner, index, src }));
     }
-    Err(c.expected("`kernel`, `matmul` or `scatter_add`"))
+    if c.eat("scatter_index") {
+        let dims = dims(c)?;
+        c.expect("len")?;
+        let len = c.number("a length")?;
+        return Ok(Library::ScatterIndex(ScatterIndex { dims, len, index: lines(c)? }));
+    }
+    if c.eat("scan") {
+        let Some(kind) = ScanKind::ALL.into_iter().find(|k| c.eat(k.name())) else {
+            return Err(c.expected("`cumsum`, `cumprod` or `recurrence`"));
+        };
+        let (dtype, dims) = (c.dtype()?, dims(c)?);
+        let reverse = c.eat("reverse");
+        let inputs = (0..kind.inputs()).map(|_| lines(c)).collect::<Result<_>>()?;
+        return Ok(Library::Scan(Scan { dtype, kind, reverse, dims, inputs }));
+    }
+    if c.eat("argsort") {
+        let (dtype, dims) = (c.dtype()?, dims(c)?);
+        let descending = c.eat("descending");
+        return Ok(Library::Argsort(Argsort { dtype, descending, dims, input: lines(c)? }));
+    }
+    Err(c.expected("`kernel` or a library call, such as `matmul`"))
+}
+
+/// Lengths before an axis, along it and after it.
+fn dims(c: &mut Cursor<'_>) -> Result<[usize; 3]> {
+    let list = c.list("[", "]", |c| c.number("a length"))?;
+    list.try_into().map_err(|_| c.error("three lengths are needed"))
+}
+
+/// A comma, and where an operand lies.
+fn lines(c: &mut Cursor<'_>) -> Result<Lines> {
+    c.expect(",")?;
+    let list = c.list("[", "]", |c| c.number("a stride"))?;
+    let strides = list.try_into().map_err(|_| c.error("three strides are needed"))?;
+    let offset = if c.eat("+") { c.number("an offset")? } else { 0 };
+    Ok(Lines { offset, strides })
 }
 
 #[cfg(test)]

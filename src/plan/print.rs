@@ -15,12 +15,13 @@
 //! }
 //! ```
 //!
-//! A matrix operand gives its strides (batch axes, rows, columns), then its offset. Places are comments.
+//! A matrix operand gives its strides (batch axes, rows, columns), then its offset; one of a call along an axis those before the
+//! axis, along it and after it. Places are comments.
 
 use std::fmt::{self, Display, Formatter, Write};
 
 use crate::ir::print::layout;
-use crate::kernel::library::{Library, Matmul, Operand, ScatterAdd};
+use crate::kernel::library::{Argsort, Library, Lines, Matmul, Operand, Scan, ScatterAdd, ScatterIndex};
 use crate::plan::{OutputStorage, Plan, SlotKind, Step, StepKind};
 
 impl Display for Plan {
@@ -98,6 +99,11 @@ fn numbers<T: Display>(items: &[T]) -> String {
     items.iter().map(|i| i.to_string()).collect::<Vec<_>>().join(",")
 }
 
+fn lines(l: &Lines) -> String {
+    let offset = if l.offset == 0 { String::new() } else { format!(" + {}", l.offset) };
+    format!("[{}]{offset}", numbers(&l.strides))
+}
+
 fn print_library(library: &Library) -> String {
     match library {
         Library::Matmul(Matmul { dtype, batch, m, k, n, a, b, c }) => {
@@ -120,5 +126,17 @@ fn print_library(library: &Library) -> String {
             numbers(index),
             numbers(src)
         ),
+        Library::ScatterIndex(ScatterIndex { dims, len, index }) => {
+            format!("scatter_index [{}] len {len}, {}", numbers(dims), lines(index))
+        }
+        Library::Scan(Scan { dtype, kind, reverse, dims, inputs }) => {
+            let inputs: Vec<String> = inputs.iter().map(lines).collect();
+            let backward = if *reverse { " reverse" } else { "" };
+            format!("scan {} {dtype} [{}]{backward}, {}", kind.name(), numbers(dims), inputs.join(", "))
+        }
+        Library::Argsort(Argsort { dtype, descending, dims, input }) => {
+            let down = if *descending { " descending" } else { "" };
+            format!("argsort {dtype} [{}]{down}, {}", numbers(dims), lines(input))
+        }
     }
 }

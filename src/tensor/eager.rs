@@ -16,7 +16,7 @@ use crate::op::elementwise::{DTypes, Elementwise};
 use crate::op::{Class, Op};
 use crate::pass;
 use crate::tensor::tape::{self, TapeNode};
-use crate::tensor::{Device, Origin, Ready, Tensor};
+use crate::tensor::{Device, Origin, Ready, Tensor, autograd};
 
 /// Executables of single ops, by what they were compiled for.
 #[derive(Default)]
@@ -48,18 +48,25 @@ pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Re
     if flagged {
         device.flag(index_error(&prepared.op, operands).at(loc));
     }
-    let taped = tape::flows(&prepared, operands);
-    let here = |t: &&Tensor| matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tape(_));
-    let origin = if taped && !operands.iter().any(here) {
-        // Of values of ended steps alone: there is no tape to be held.
-        Origin::Step { taped }
-    } else if taped {
-        let operands = operands.iter().map(|&t| t.clone()).collect();
-        Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc, order: tape::next_order() }))
-    } else {
-        Origin::Constant
-    };
+    let origin = origin(&prepared, operands, loc, autograd::is_enabled());
     Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))
+}
+
+/// How the result of an op in plain eager code was made; with `on` false nothing goes on the tape.
+pub(crate) fn origin(prepared: &Prepared, operands: &[&Tensor], loc: Loc, on: bool) -> Origin {
+    if prepared.op.starts_gradient() {
+        return Origin::Tracked;
+    }
+    if !on || !tape::flows(prepared, operands) {
+        return Origin::Constant;
+    }
+    let here = |t: &&Tensor| matches!(t.0.origin, Origin::Leaf { .. } | Origin::Tracked | Origin::Tape(_));
+    if !operands.iter().any(here) {
+        // Of values of ended steps alone: there is no tape to be held.
+        return Origin::Step { taped: true };
+    }
+    let operands = operands.iter().map(|&t| t.clone()).collect();
+    Origin::Tape(Box::new(TapeNode { op: prepared.op, operands, loc, order: tape::next_order() }))
 }
 
 /// An op with its scalars in their final dtype, and the type of its result.
@@ -101,11 +108,8 @@ fn cast_scalar(e: &Elementwise, operands: &[&Tensor]) -> Result<Elementwise> {
 
 /// What is told when an index was out of range.
 pub(crate) fn index_error(op: &Op, operands: &[&Tensor]) -> Error {
-    let len = match op {
-        Op::Gather { axis } => operands.first().and_then(|t| t.dims().get(*axis as usize)).copied().unwrap_or(0),
-        Op::ScatterAdd { len, .. } => *len,
-        _ => 0,
-    };
+    let types: SmallVec<[Type; 3]> = operands.iter().map(|t| t.ty()).collect();
+    let len = op.rules().indexed_axis(&types).unwrap_or(0);
     Error::new(ErrorKind::Index { op: op.rules().name().to_string(), len })
 }
 
@@ -115,6 +119,11 @@ pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device
     let mut inputs: SmallVec<[&Ready; 3]> = SmallVec::new();
     for t in operands {
         inputs.push(t.ready_state()?);
+    }
+    if let [t] = operands
+        && op.keeps_value(t.dtype())
+    {
+        return Ok((inputs[0].clone(), false));
     }
     if op.rules().class() == Class::Movement
         && let Some(layout) = view(op, &inputs[0].layout, ty)
@@ -171,8 +180,11 @@ pub(crate) fn view(op: &Op, operand: &Layout, ty: Type) -> Option<Layout> {
         Op::Reshape { shape } => operand.reshape(*shape),
         Op::Permute { order } => Some(operand.permute(&order.to_vec())),
         Op::Expand { shape } => Some(operand.expand(*shape)),
+        Op::Window { axis, count, size, step, dilation } => {
+            Some(operand.window(*axis as usize, [*count, *size], [*step, *dilation]))
+        }
         Op::Slice { axis, start, len, step } => {
-            Some(operand.slice(*axis as usize, start.as_i64().max(0) as usize, *len, *step as isize))
+            Some(operand.slice(*axis as usize, start.as_i64().max(0) as usize, *len, *step))
         }
         _ => None,
     }

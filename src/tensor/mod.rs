@@ -4,6 +4,7 @@
 //! [`recorder::emit`]: with no session on this thread it runs at once, else the session decides.
 //! May rely on floors 0 to 7; knows the tracer only as the trait [`recorder::Recorder`].
 
+pub mod autograd;
 pub mod device;
 pub mod eager;
 pub mod random;
@@ -14,12 +15,21 @@ pub mod var;
 mod arith;
 pub mod composite;
 mod create;
+mod einsum;
 mod gradients;
+mod indexing;
+mod join;
 mod math;
+mod order;
+mod pick;
 mod promote;
+mod ranges;
 mod read;
 pub mod reduce;
+mod scan;
 mod shape;
+mod statistics;
+mod window;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,6 +39,7 @@ use crate::backend::Buffer;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Shape, Type};
 
 pub use device::{CpuOptions, Device};
+pub use pick::{Pick, Picks};
 pub use random::Rng;
 pub use tape::Gradients;
 pub use var::Var;
@@ -79,17 +90,19 @@ pub(crate) enum Origin {
     HostData { stamp: u64 },
     /// A snapshot of a trainable `Var`, and its place in the program's order.
     Leaf { var: u64, order: u64 },
+    /// A value that gradients can be taken with respect to ([`Tensor::require_grad`]), with no tape behind it.
+    Tracked,
     /// A value of the eager tape.
     Tape(Box<tape::TapeNode>),
-    /// A value of a step; its tape ended with the step. `taped`: it depends on a trainable `Var` there, so
-    /// nobody may take it for a constant of a gradient.
+    /// A value of a step; its tape ended with the step. `taped`: it depends on a trainable `Var` or a tracked value
+    /// there, so nobody may take it for a constant of a gradient.
     Step { taped: bool },
 }
 
 impl Origin {
     /// Whether a gradient would flow through the value, had it a tape.
     pub fn is_taped(&self) -> bool {
-        matches!(self, Origin::Leaf { .. } | Origin::Tape(_) | Origin::Step { taped: true })
+        matches!(self, Origin::Leaf { .. } | Origin::Tracked | Origin::Tape(_) | Origin::Step { taped: true })
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, Loc, Result};
 use crate::op::Op;
+use crate::tensor::autograd::Request;
 use crate::tensor::tape::{GradTable, Gradients};
 use crate::tensor::{At, Device, Rng, Tensor, Var, eager};
 
@@ -24,6 +25,10 @@ pub(crate) trait Recorder {
     fn read(&mut self, t: &Tensor, at: At) -> Result<()>;
     /// Gradients of a scalar.
     fn backward(&mut self, loss: &Tensor, at: At) -> Result<Gradients>;
+    /// Gradients with respect to tensors and `Var`s.
+    fn grad(&mut self, request: &Request<'_>, at: At) -> Result<Vec<Option<Tensor>>>;
+    /// `set_trainable` has changed the flag of `var`.
+    fn var_flagged(&mut self, var: &Var);
     /// The gradient of `var` in the table of an own `backward`; `None`: no gradient reached it.
     fn gradient(&mut self, table: &Arc<GradTable>, var: &Var) -> Option<Tensor>;
     /// All gradients in the table of an own `backward`, by `Var` id.

@@ -44,7 +44,7 @@ impl Axes for &[isize] {
 }
 
 impl Tensor {
-    fn axis_mask(&self, op: &'static str, axes: &impl Axes) -> Result<u8> {
+    pub(crate) fn axis_mask(&self, op: &'static str, axes: &impl Axes) -> Result<u8> {
         let Some(list) = axes.axes() else {
             return Ok(((1u16 << self.rank()) - 1) as u8);
         };
@@ -57,6 +57,11 @@ impl Tensor {
             mask |= bit;
         }
         Ok(mask)
+    }
+
+    /// Number of elements combined in each result over the axes of `mask`.
+    pub(crate) fn reduced_count(&self, mask: u8) -> usize {
+        (0..self.rank()).filter(|a| mask >> a & 1 == 1).map(|a| self.dims()[a]).product()
     }
 
     fn reduce(&self, name: &'static str, kind: ReduceKind, axes: impl Axes, keepdim: bool, at: At) -> Result<Tensor> {
@@ -102,6 +107,61 @@ impl Tensor {
         self.reduce("min", ReduceKind::Min, axes, true, here())
     }
 
+    /// Product over `axes`, which disappear. Of integers and truth values i64 (wrapping); 16-bit floats are multiplied in f32
+    /// and rounded once. In a fixed order, as [`Tensor::sum`]. Over no elements: 1. Its gradient is right at zeros, too.
+    ///
+    /// ```
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [2, 2], &Device::cpu())?;
+    /// assert_eq!(x.prod(1)?.to_vec::<f32>()?, [2.0, 12.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn prod(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("prod", ReduceKind::Prod, axes, false, here())
+    }
+
+    /// As [`Tensor::prod`], the axes kept with length 1.
+    #[track_caller]
+    pub fn prod_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        self.reduce("prod", ReduceKind::Prod, axes, true, here())
+    }
+
+    /// Whether any element along `axes` is true, or not zero. Over no elements: false.
+    #[track_caller]
+    pub fn any(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.truths()?.reduce("any", ReduceKind::Any, axes, false, here())
+    }
+
+    /// As [`Tensor::any`], the axes kept with length 1.
+    #[track_caller]
+    pub fn any_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.truths()?.reduce("any", ReduceKind::Any, axes, true, here())
+    }
+
+    /// Whether all elements along `axes` are true, or not zero. Over no elements: true.
+    #[track_caller]
+    pub fn all(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.truths()?.reduce("all", ReduceKind::All, axes, false, here())
+    }
+
+    /// As [`Tensor::all`], the axes kept with length 1.
+    #[track_caller]
+    pub fn all_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.truths()?.reduce("all", ReduceKind::All, axes, true, here())
+    }
+
+    /// "Is not zero".
+    fn truths(&self) -> Result<Tensor> {
+        if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.to_dtype(DType::Bool) }
+    }
+
     /// Mean over `axes`, which disappear: the sum divided by the number of elements (over none: NaN).
     #[track_caller]
     pub fn mean(&self, axes: impl Axes) -> Result<Tensor> {
@@ -121,7 +181,7 @@ impl Tensor {
             return Err(Error::dtype("mean", "a float tensor", self.dtype()).at(Loc::resolve(at)));
         }
         let mask = self.axis_mask("mean", &axes).map_err(|e| e.at(Loc::resolve(at)))?;
-        let count: usize = (0..self.rank()).filter(|a| mask >> a & 1 == 1).map(|a| self.dims()[a]).product();
+        let count = self.reduced_count(mask);
         // A 16-bit sum may overflow where the mean does not: both steps in f32.
         let wide = promote::to(self, if self.dtype().is_half() { DType::F32 } else { self.dtype() }, at)?;
         let sum = emit(&Op::Reduce { kind: ReduceKind::Sum, axes: mask, keepdim }, &[&wide], at)?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::base::location::Scope;
 use crate::base::shape::IntoShape;
-use crate::base::{Error, Loc, Result, Scalar, Shape};
+use crate::base::{Error, Loc, Result, Scalar, Shape, Type};
 use crate::op::{AxisList, Op};
 use crate::tensor::recorder::{emit, here};
 use crate::tensor::{At, Tensor, promote};
@@ -85,20 +85,46 @@ impl Tensor {
         self.slice_step(axis, start, len, 1)
     }
 
-    /// As [`Tensor::slice`], every `step`-th element.
+    /// A slice whose place follows from shapes alone: its start is fixed, not a host scalar.
+    pub(crate) fn part(&self, axis: usize, start: usize, len: usize, step: isize, at: At) -> Result<Tensor> {
+        let start = Scalar::i64(start as i64).constant();
+        emit(&Op::Slice { axis: axis as u8, start, len, step }, &[self], at)
+    }
+
+    /// As [`Tensor::slice`], every `step`-th element from `start` on; with a step below zero towards the axis's beginning.
+    /// A view, too.
+    ///
+    /// ```
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::from_vec(vec![0.0f32, 1.0, 2.0, 3.0, 4.0], [5], &Device::cpu())?;
+    /// assert_eq!(x.slice_step(0, 4, 3, -2)?.to_vec::<f32>()?, [4.0, 2.0, 0.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: a step of 0; elements outside of the axis.
     #[track_caller]
-    pub fn slice_step(&self, axis: isize, start: usize, len: usize, step: usize) -> Result<Tensor> {
+    pub fn slice_step(&self, axis: isize, start: usize, len: usize, step: isize) -> Result<Tensor> {
         let at = here();
         let axis = located(self.axis("slice", axis), at)?;
         let have = self.dims()[axis];
-        let last = len.checked_sub(1).map_or(Some(start), |n| n.checked_mul(step).and_then(|r| r.checked_add(start)));
-        let fits = if len == 0 { start <= have } else { last.is_some_and(|l| l < have) };
-        if step == 0 || !fits {
-            let expected = format!("a range within the {have} elements of axis {axis}");
+        // A step says nothing about a single element.
+        let step = if len <= 1 { step.signum() } else { step };
+        let reach = step.unsigned_abs().checked_mul(len.saturating_sub(1));
+        // The lowest index, if all are in range.
+        let lowest = reach.and_then(|r| match step {
+            0 => None,
+            _ if len == 0 => (start <= have).then_some(start),
+            s if s > 0 => start.checked_add(r).filter(|&last| last < have).map(|_| start),
+            _ => start.checked_sub(r).filter(|_| start < have),
+        });
+        let Some(lowest) = lowest else {
+            let expected = format!("a range within the {have} elements of axis {axis}, its step not 0");
             let given = format!("{len} from {start} in steps of {step}");
             return Err(Error::argument("slice", expected, given).at(Loc::resolve(at)));
-        }
-        let start = Scalar::i64(start as i64);
+        };
+        let start = Scalar::i64(lowest as i64);
         emit(&Op::Slice { axis: axis as u8, start, len, step }, &[self], at)
     }
 
@@ -143,16 +169,44 @@ impl Tensor {
         emit(&Op::Concat { axis }, &tensors.iter().map(|t| &**t).collect::<Vec<_>>(), at)
     }
 
-    /// Matrix product of the last two axes: `[.., m, k] x [.., k, n]`; leading axes broadcast.
+    /// Matrix product of the last two axes: `[.., m, k] x [.., k, n]`; leading axes broadcast. A vector on the left is a row,
+    /// one on the right a column, and the result has no axis for it: two vectors give their dot product. Transposed and
+    /// broadcast operands are read where they lie.
     ///
     /// Numbers: each output element sums slices of 512 along k; within a slice one chain of fused
     /// multiply-adds in k order from +0; the slices in order.
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
-        emit(&Op::Matmul, &[self, rhs], here())
+        let at = here();
+        if self.rank() >= 2 && rhs.rank() >= 2 {
+            return emit(&Op::Matmul, &[self, rhs], at);
+        }
+        let _scope = Scope::enter();
+        if self.rank() == 0 || rhs.rank() == 0 {
+            let given = format!("{} and {}", self.ty(), rhs.ty());
+            let want = "vectors or matrices (multiply by a number with `mul`)";
+            return Err(Error::shape("matmul", want, given).at(Loc::resolve(at)));
+        }
+        let (row, column) = (self.rank() == 1, rhs.rank() == 1);
+        // Before anything is emitted: a call that fails leaves nothing behind.
+        let matrix = |t: &Tensor, axis: usize| -> Result<Type> {
+            let mut dims = t.dims().to_vec();
+            dims.insert(axis.min(dims.len()), 1);
+            Ok(Type::new(t.dtype(), Shape::new(&dims)?))
+        };
+        let types = [
+            if row { located(matrix(self, 0), at)? } else { self.ty() },
+            if column { located(matrix(rhs, 1), at)? } else { rhs.ty() },
+        ];
+        located(Op::Matmul.rules().infer(&types).map(|_| ()), at)?;
+        let a = if row { self.unsqueeze(0)? } else { self.clone() };
+        let b = if column { rhs.unsqueeze(1)? } else { rhs.clone() };
+        let product = emit(&Op::Matmul, &[&a, &b], at)?;
+        let mask = (column as u8) << (product.rank() - 1) | (row as u8) << (product.rank() - 2);
+        product.reshape(product.shape().reduce(mask, false))
     }
 
-    /// `out[.., j, ..] = self[.., index[.., j, ..], ..]` along `axis`. `index` is i64, of the same rank,
+    /// `out[.., j, ..] = self[.., index[.., j, ..], ..]` along `axis`. `index` holds integers (i64, or cast to it), is of the same rank,
     /// with the same lengths on the other axes.
     ///
     /// Whether indices are in range is known only when the kernel has run: an index out of range is
@@ -161,25 +215,39 @@ impl Tensor {
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let at = here();
         let axis = located(self.axis("gather", axis), at)? as u8;
-        emit(&Op::Gather { axis }, &[self, index], at)
+        let index = index.indices(at)?;
+        emit(&Op::Gather { axis }, &[self, &index], at)
     }
 
-    /// Rows of `axis` chosen by a 1-d i64 `index`: an embedding lookup for `axis` 0. Indices as in [`Tensor::gather`].
+    /// Slices of `axis` chosen by an `index` of integers of any shape, whose axes stand in the result where `axis` was: an embedding
+    /// lookup for `axis` 0. Indices as in [`Tensor::gather`].
+    ///
+    /// ```
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let table = Tensor::from_vec(vec![0.0f32, 1.0, 10.0, 11.0, 20.0, 21.0], [3, 2], &Device::cpu())?;
+    /// let ids = Tensor::from_vec(vec![2i64, 0, 0, 1], [2, 2], &Device::cpu())?;
+    /// assert_eq!(table.index_select(0, &ids)?.dims(), [2, 2, 2]);
+    /// assert_eq!(table.index_select(0, &ids)?.flatten()?.to_vec::<f32>()?, [20.0, 21.0, 0.0, 1.0, 0.0, 1.0, 10.0, 11.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let at = here();
         let _scope = Scope::enter();
         let axis = located(self.axis("index_select", axis), at)?;
-        if index.rank() != 1 {
-            return Err(Error::shape("index_select", "a 1-d index", index.ty().to_string()).at(Loc::resolve(at)));
-        }
         let mut dims = vec![1; self.rank()];
         dims[axis] = index.numel();
-        let column = index.reshape(dims)?;
+        let column = index.indices(at)?.reshape(dims)?;
         let mut dims = self.dims().to_vec();
         dims[axis] = index.numel();
-        let index = column.expand(dims)?;
-        emit(&Op::Gather { axis: axis as u8 }, &[self, &index], at)
+        let chosen = emit(&Op::Gather { axis: axis as u8 }, &[self, &column.expand(dims)?], at)?;
+        if index.rank() == 1 {
+            return Ok(chosen);
+        }
+        let dims = [&self.dims()[..axis], index.dims(), &self.dims()[axis + 1..]].concat();
+        chosen.reshape(dims)
     }
 
     /// `self` plus `src` added at `index` along `axis`: the reverse of [`Tensor::gather`]. Repeated
@@ -202,7 +270,8 @@ impl Tensor {
         }
         let op = Op::ScatterAdd { axis: axis as u8, len: self.dims()[axis] };
         let _scope = Scope::enter();
-        let added = emit(&op, &[index, src], at)?;
+        let index = index.indices(at)?;
+        let added = emit(&op, &[&index, src], at)?;
         self.add(&added)
     }
 }

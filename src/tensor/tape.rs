@@ -1,7 +1,8 @@
 //! Reverse-mode differentiation, and the tape of plain eager code.
 //!
 //! [`differentiate`] walks a list of ops backwards and emits gradient ops through [`Emit`]; it is
-//! used by the eager tape (which hangs on the tensors) and by sessions (whose trace is the tape).
+//! used by the eager tape (which hangs on the tensors) and by sessions (whose trace is the tape). Gradient rules are
+//! written in ops, so what it emits can be differentiated again ([`crate::tensor::autograd`]).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,7 @@ use crate::base::location::Scope;
 use crate::base::{Error, ErrorKind, Loc, Result, Scalar, Type};
 use crate::op::elementwise::arith::ADD;
 use crate::op::{Elementwise, Emit, Grad, Op, Val};
+use crate::tensor::autograd::{Request, Wrt};
 use crate::tensor::recorder::{self, here};
 use crate::tensor::{Device, Origin, Tensor, Var, eager};
 
@@ -111,19 +113,20 @@ pub(crate) fn no_tape(t: &Tensor) -> Option<Error> {
             t.0.made
         ),
         Origin::Constant | Origin::HostData { .. } | Origin::Step { taped: false } => format!(
-            "the value made at {} depends on no trainable Var; compute it from `Var::get` of a Var made with `Var::new`",
+            "the value made at {} depends on no trainable Var; compute it from `Var::get` of a Var made with `Var::new`, or from a tensor marked with `.require_grad()`",
             t.0.made
         ),
-        Origin::Leaf { .. } | Origin::Tape(_) => return None,
+        Origin::Leaf { .. } | Origin::Tracked | Origin::Tape(_) => return None,
     };
     Some(Error::new(ErrorKind::Backward { detail }))
 }
 
 /// Whether a gradient flows from the op's result to one of its operands.
 pub(crate) fn flows(prepared: &eager::Prepared, operands: &[&Tensor]) -> bool {
-    prepared.ty.dtype.is_float()
-        && prepared.op.carries_gradient()
-        && operands.iter().any(|t| t.dtype().is_float() && t.0.origin.is_taped())
+    prepared.op.starts_gradient()
+        || (prepared.ty.dtype.is_float()
+            && prepared.op.carries_gradient()
+            && operands.iter().any(|t| t.dtype().is_float() && t.0.origin.is_taped()))
 }
 
 /// What is told when a step's gradient would leave the step at `t`.
@@ -143,6 +146,19 @@ pub(crate) fn outside(t: &Tensor) -> Error {
 struct EagerEmit {
     values: Vec<Tensor>,
     device: Device,
+    /// Whether the gradients are on the tape themselves.
+    graph: bool,
+}
+
+impl EagerEmit {
+    fn add(&mut self, t: Tensor) -> Val {
+        self.values.push(t);
+        Val(self.values.len() as u32 - 1)
+    }
+
+    fn value(&self, v: Val) -> Tensor {
+        self.values[v.0 as usize].clone()
+    }
 }
 
 impl Emit for EagerEmit {
@@ -151,9 +167,10 @@ impl Emit for EagerEmit {
         let loc = Loc::caller();
         let prepared = eager::prepare(&op, &operands, &self.device)?;
         let (ready, _) = eager::compute(&prepared, &operands, &self.device)?;
+        let origin = eager::origin(&prepared, &operands, loc, self.graph);
+        let t = Tensor::ready(prepared.ty, self.device.clone(), ready, origin, loc);
         drop(operands);
-        self.values.push(Tensor::ready(prepared.ty, self.device.clone(), ready, Origin::Constant, loc));
-        Ok(Val(self.values.len() as u32 - 1))
+        Ok(self.add(t))
     }
 
     fn ty(&self, v: Val) -> Type {
@@ -161,64 +178,142 @@ impl Emit for EagerEmit {
     }
 }
 
+/// The eager tape behind a value, as a list.
+struct Tape {
+    cx: EagerEmit,
+    /// The values met, by address.
+    ids: FxHashMap<usize, Val>,
+    /// In the order of the program.
+    entries: Vec<Entry>,
+    /// Snapshots of trainable `Var`s, by the `Var`'s id, in the order they were set.
+    leaves: Vec<(u64, Val)>,
+    /// A value computed before the walk may begin, where it ended since a gradient is wanted there.
+    stopped: Option<Tensor>,
+}
+
+impl Tape {
+    /// The tape behind `output`, as far back as to the op number `since`; what lies further back is refused unless it
+    /// is `wanted` (addresses) itself.
+    fn of(output: &Tensor, since: u64, wanted: &[usize], graph: bool) -> Result<Tape> {
+        output.check_owner(0)?;
+        if let Some(e) = no_tape(output) {
+            return Err(e);
+        }
+        let mut ids: FxHashMap<usize, Val> = FxHashMap::default();
+        let mut cx = EagerEmit { values: Vec::new(), device: output.device().clone(), graph };
+        let (mut entries, mut leaves, mut stopped) = (Vec::new(), Vec::new(), None);
+        // Depth-first, results after operands; then in the order of the program.
+        let mut stack: Vec<(Tensor, bool)> = vec![(output.clone(), false)];
+        let mut seen: FxHashSet<usize> = FxHashSet::default();
+        let outside_here = |t: &Tensor| match &t.0.origin {
+            Origin::Tape(node) => node.order < since,
+            origin => matches!(origin, Origin::Step { taped: true }),
+        };
+        while let Some((t, done)) = stack.pop() {
+            if !done {
+                if !seen.insert(t.addr()) {
+                    continue;
+                }
+                if outside_here(&t) {
+                    if !wanted.contains(&t.addr()) {
+                        return Err(no_tape(&t).unwrap_or_else(|| outside(&t)));
+                    }
+                    ids.insert(t.addr(), cx.add(t.clone()));
+                    stopped = Some(t);
+                    continue;
+                }
+                stack.push((t.clone(), true));
+                if let Origin::Tape(node) = &t.0.origin {
+                    stack.extend(node.operands.iter().map(|o| (o.clone(), false)));
+                }
+                continue;
+            }
+            let v = cx.add(t.clone());
+            ids.insert(t.addr(), v);
+            match &t.0.origin {
+                Origin::Leaf { var, order } => leaves.push((*order, (*var, v))),
+                Origin::Tape(node) => {
+                    let operands = node.operands.iter().map(|o| ids[&o.addr()]).collect();
+                    entries.push((node.order, Entry { op: node.op, operands, result: v, loc: node.loc }));
+                }
+                _ => {}
+            }
+        }
+        entries.sort_unstable_by_key(|e| e.0);
+        leaves.sort_unstable_by_key(|l| l.0);
+        let entries = entries.into_iter().map(|e| e.1).collect();
+        let leaves = leaves.into_iter().map(|l| l.1).collect();
+        Ok(Tape { cx, ids, entries, leaves, stopped })
+    }
+}
+
 /// `backward` over the eager tape, as far back as to the op number `since`: a step refuses what was computed before
 /// it began, whether it traces or not. Also gives the number of ops it ran.
 pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<(Gradients, u32)> {
-    loss.check_owner(0)?;
-    if let Some(e) = no_tape(loss) {
-        return Err(e);
+    let Tape { mut cx, ids, entries, leaves, .. } = Tape::of(loss, since, &[], false)?;
+    if leaves.is_empty() {
+        let detail =
+            "the value depends on no trainable Var; take the gradient with respect to tensors with `autograd::grad`";
+        return Err(ErrorKind::Backward { detail: detail.into() }.into());
     }
-    // Depth-first over the tape, results after operands; then in the order of the program.
-    let mut ids: FxHashMap<usize, Val> = FxHashMap::default();
-    let mut cx = EagerEmit { values: Vec::new(), device: loss.device().clone() };
-    let mut entries = Vec::new();
-    let mut leaves: Vec<(u64, (u64, Val))> = Vec::new();
-    let mut stack: Vec<(Tensor, bool)> = vec![(loss.clone(), false)];
-    let mut seen: FxHashSet<usize> = FxHashSet::default();
-    while let Some((t, done)) = stack.pop() {
-        if !done {
-            if !seen.insert(t.addr()) {
-                continue;
-            }
-            stack.push((t.clone(), true));
-            if let Origin::Tape(node) = &t.0.origin {
-                stack.extend(node.operands.iter().map(|o| (o.clone(), false)));
-            }
-            continue;
-        }
-        let v = Val(cx.values.len() as u32);
-        ids.insert(t.addr(), v);
-        match &t.0.origin {
-            Origin::Leaf { var, order } => leaves.push((*order, (*var, v))),
-            Origin::Tape(node) if node.order < since => return Err(outside(&t)),
-            Origin::Step { taped: true } => return Err(no_tape(&t).unwrap_or_else(|| outside(&t))),
-            Origin::Tape(node) => {
-                let operands = node.operands.iter().map(|o| ids[&o.addr()]).collect();
-                entries.push((node.order, Entry { op: node.op, operands, result: v, loc: node.loc }));
-            }
-            _ => {}
-        }
-        cx.values.push(t);
-    }
-    entries.sort_unstable_by_key(|e| e.0);
-    leaves.sort_unstable_by_key(|l| l.0);
-    let entries: Vec<Entry> = entries.into_iter().map(|e| e.1).collect();
-    let leaves: Vec<(u64, Val)> = leaves.into_iter().map(|l| l.1).collect();
     let wanted: Vec<Val> = leaves.iter().map(|&(_, v)| v).collect();
     let known = cx.values.len();
-    let grads = differentiate(&mut cx, &entries, ids[&loss.addr()], &wanted)?;
-    let mut table: Vec<(u64, Tensor)> = Vec::new();
-    for (id, grad) in sum_by_var(&mut cx, &leaves, &grads)? {
-        table.push((id, cx.values[grad.0 as usize].clone()));
-    }
-    let entries = OnceLock::new();
-    let _ = entries.set(table);
+    let grads = differentiate(&mut cx, &entries, ids[&loss.addr()], None, &wanted)?;
+    let sums = sum_by_target(&mut cx, &leaves, &grads)?;
     let ops = (cx.values.len() - known) as u32;
+    let entries = OnceLock::from(sums.into_iter().map(|(id, grad)| (id, cx.value(grad))).collect::<Vec<_>>());
     Ok((Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries })), ops))
 }
 
-/// One gradient per variable: the sum over its leaves, in leaf order.
-pub(crate) fn sum_by_var<K: Copy + PartialEq>(
+/// [`crate::tensor::autograd::grad`] over the eager tape, as far back as to the op number `since`. Also gives the number
+/// of ops it ran.
+pub(crate) fn eager_grad(request: &Request<'_>, since: u64) -> Result<(Vec<Option<Tensor>>, u32)> {
+    let Request { output, wrt, upstream, graph } = request;
+    let addresses: SmallVec<[usize; 8]> =
+        wrt.iter().filter_map(|w| if let Wrt::Tensor(t) = w { Some(t.addr()) } else { None }).collect();
+    let Tape { mut cx, ids, entries, leaves, stopped } = Tape::of(output, since, &addresses, *graph)?;
+    let mut wanted: Vec<(usize, Val)> = Vec::new();
+    for (k, w) in wrt.iter().enumerate() {
+        let before = wanted.len();
+        match w {
+            Wrt::Tensor(t) => wanted.extend(ids.get(&t.addr()).map(|&v| (k, v))),
+            Wrt::Var(var) => wanted.extend(leaves.iter().filter(|l| l.0 == var.id()).map(|&(_, v)| (k, v))),
+        }
+        check_cut(w, wanted.len() > before, stopped.as_ref())?;
+    }
+    let seed = upstream.map(|t| cx.add(if *graph { t.clone() } else { constant(t) }));
+    let values: Vec<Val> = wanted.iter().map(|w| w.1).collect();
+    let known = cx.values.len();
+    let grads = differentiate(&mut cx, &entries, ids[&output.addr()], seed, &values)?;
+    let mut out = vec![None; wrt.len()];
+    for (k, grad) in sum_by_target(&mut cx, &wanted, &grads)? {
+        out[k] = Some(cx.value(grad));
+    }
+    Ok((out, (cx.values.len() - known) as u32))
+}
+
+/// Where the walk ended at a value from outside the step (`stopped`), the gradient with respect to anything that may lie
+/// behind it would be short of a part.
+pub(crate) fn check_cut(w: &Wrt<'_>, reached: bool, stopped: Option<&Tensor>) -> Result<()> {
+    match (w, stopped) {
+        (Wrt::Var(var), Some(t)) if var.is_trainable() => Err(outside(t)),
+        (Wrt::Tensor(_), Some(t)) if !reached => Err(outside(t)),
+        _ => Ok(()),
+    }
+}
+
+/// The same value with no tape.
+fn constant(t: &Tensor) -> Tensor {
+    match t.ready_state() {
+        Ok(ready) if t.0.origin.is_taped() => {
+            Tensor::ready(t.ty(), t.device().clone(), ready.clone(), Origin::Constant, t.0.made)
+        }
+        _ => t.clone(),
+    }
+}
+
+/// One gradient per target (a variable): the sum over its leaves, in the order of `leaves`.
+pub(crate) fn sum_by_target<K: Copy + PartialEq>(
     cx: &mut dyn Emit,
     leaves: &[(K, Val)],
     grads: &FxHashMap<Val, Val>,
@@ -234,34 +329,42 @@ pub(crate) fn sum_by_var<K: Copy + PartialEq>(
     Ok(out)
 }
 
-/// Gradients of `loss` with respect to `leaves`, for those it depends on. `entries` in forward order.
+/// Gradients of `output` with respect to `wanted`, for those it depends on, given that of `output` (`seed`; `None`:
+/// ones). `entries` in forward order.
 pub(crate) fn differentiate(
     cx: &mut dyn Emit,
     entries: &[Entry],
-    loss: Val,
-    leaves: &[Val],
+    output: Val,
+    seed: Option<Val>,
+    wanted: &[Val],
 ) -> Result<FxHashMap<Val, Val>> {
-    let mut requires: FxHashSet<Val> = leaves.iter().copied().collect();
+    let mut requires: FxHashSet<Val> = wanted.iter().copied().collect();
     for e in entries {
-        if cx.ty(e.result).dtype.is_float() && e.operands.iter().any(|o| requires.contains(o)) {
+        let flows = cx.ty(e.result).dtype.is_float() && e.op.carries_gradient();
+        if flows && e.operands.iter().any(|o| requires.contains(o)) {
             requires.insert(e.result);
         }
     }
     let mut grads: FxHashMap<Val, Val> = FxHashMap::default();
-    if !requires.contains(&loss) {
+    if !requires.contains(&output) {
         return Ok(grads);
     }
-    let Type { dtype, shape } = cx.ty(loss);
-    let value = Scalar::f32(1.0).constant().cast(dtype);
-    let seed = cx.emit(Op::Full { shape, value }, &[])?;
-    grads.insert(loss, seed);
+    let seed = match seed {
+        Some(seed) => seed,
+        None => {
+            let Type { dtype, shape } = cx.ty(output);
+            let value = Scalar::f32(1.0).constant().cast(dtype);
+            cx.emit(Op::Full { shape, value }, &[])?
+        }
+    };
+    grads.insert(output, seed);
     for e in entries.iter().rev() {
         let Some(&grad) = grads.get(&e.result) else { continue };
-        if !requires.contains(&e.result) {
+        let needs: SmallVec<[bool; 3]> = e.operands.iter().map(|o| requires.contains(o)).collect();
+        if !requires.contains(&e.result) || !e.op.carries_gradient() || !needs.contains(&true) {
             continue;
         }
         let _scope = Scope::at(e.loc.gradient());
-        let needs: SmallVec<[bool; 3]> = e.operands.iter().map(|o| requires.contains(o)).collect();
         let operand_grads = {
             let mut g = Grad::new(cx, &e.operands, e.result, grad, &needs);
             e.op.rules().grad(&mut g)?

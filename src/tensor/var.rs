@@ -148,6 +148,41 @@ impl Var {
         self.0.trainable.load(Relaxed)
     }
 
+    /// Whether gradients are taken with respect to it from now on: `false` freezes a parameter. Snapshots taken
+    /// before keep what they were. A step notices the change at its next call; a frozen step refuses to replay.
+    ///
+    /// Errors: gradients asked of a cell that holds no floats.
+    ///
+    /// ```
+    /// use stepgraph::{Device, Result, Tensor, Var};
+    /// # fn main() -> Result<()> {
+    /// let t = Tensor::from_vec(vec![3.0f32], [1], &Device::cpu())?;
+    /// let (a, b) = (Var::new(&t)?, Var::new(&t)?);
+    /// a.set_trainable(false)?;
+    /// let g = (a.get() * b.get())?.sum(())?.backward()?;
+    /// assert!(g.get(&a).is_none() && g.get(&b).is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn set_trainable(&self, trainable: bool) -> Result<()> {
+        if trainable && !self.dtype().is_float() {
+            return Err(Error::dtype("Var::set_trainable", "a Var that holds floats", self.dtype()).at(Loc::caller()));
+        }
+        let old = {
+            let mut value = self.0.value.lock();
+            if self.is_trainable() == trainable {
+                return Ok(());
+            }
+            let new = leaf(&value, self.0.id, trainable)?;
+            self.0.trainable.store(trainable, Relaxed);
+            std::mem::replace(&mut *value, new)
+        };
+        drop(old);
+        recorder::with(|r| r.var_flagged(self));
+        Ok(())
+    }
+
     /// Whether it is the same cell.
     pub fn same(&self, other: &Var) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -7,9 +7,10 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::{Error, ErrorKind, Result};
+use crate::base::{Error, ErrorKind, Result, Type};
 use crate::ir::{Graph, InputKind, NodeId};
 use crate::pass;
+use crate::plan::OutputStorage;
 use crate::tensor::Tensor;
 use crate::trace::reference::Reference;
 use crate::trace::segment::{Explained, PlanInput, SegmentPlan, Source};
@@ -73,7 +74,7 @@ impl Session {
         let mut donors = vec![None; writes.len()];
         // Only a call's last segment may overwrite a `Var`'s buffer in place.
         for i in 0..b.inputs.len() {
-            if let Def::Snapshot { var, .. } = b.session.def(b.inputs[i].value) {
+            if let Some(var) = b.inputs[i].var {
                 let write = slots.get(&var).copied().filter(|_| last);
                 let written_by = write.map(|k| writes[k as usize].1);
                 b.graph.set_input_kind(i, InputKind::Var { written_by })?;
@@ -95,7 +96,9 @@ impl Session {
                 written,
                 donors,
                 inputs: Vec::new(),
+                kept: Vec::new(),
                 targets,
+                shared: false,
                 layouts,
                 executable,
                 params,
@@ -117,12 +120,20 @@ impl Session {
                 [("graph.ir", before), ("fused.ir", after), ("plan.txt", plan), ("code.txt", executable.listing())];
             write_dump(&dir, &format!("step{}_{}", self.stamp, graph.name), &parts)?;
         }
+        let mut kept = vec![false; self.held.len()];
+        for i in &inputs {
+            if let (Source::Held(k), None) = (i.source, i.var) {
+                kept[k as usize] = true;
+            }
+        }
         Ok(SegmentPlan {
             outputs,
             writes,
             written,
             donors,
             inputs,
+            kept,
+            shared: targets.iter().any(|t| matches!(t.storage, OutputStorage::Output(_))),
             layouts: targets.iter().map(|t| Arc::new(t.layout)).collect(),
             targets,
             executable: Some(executable),
@@ -139,10 +150,12 @@ impl Session {
     /// that may raise it is named.
     fn index_error(&self, end: u32) -> Option<Error> {
         (self.seg_base..end).map(|ordinal| self.event(ordinal)).find_map(|e| {
-            if e.kind != Kind::Op || !matches!(e.op, crate::op::Op::Gather { .. } | crate::op::Op::ScatterAdd { .. }) {
+            if e.kind != Kind::Op {
                 return None;
             }
             let operands: Vec<&Tensor> = e.operands.iter().filter_map(|&v| self.handle(v).ok()).collect();
+            let types: Vec<Type> = operands.iter().map(|t| t.ty()).collect();
+            e.op.rules().indexed_axis(&types)?;
             Some(crate::tensor::eager::index_error(&e.op, &operands).at(e.loc))
         })
     }
@@ -175,7 +188,8 @@ impl Builder<'_> {
         let t = self.session.handle(v)?;
         let layout = t.ready_state()?.layout.from_start();
         let node = self.graph.input(t.ty(), InputKind::External, layout, t.0.made);
-        self.inputs.push(PlanInput { value: v, source, layout, donor: None });
+        let var = if let Def::Snapshot { var, .. } = def { Some(var) } else { None };
+        self.inputs.push(PlanInput { value: v, source, layout, var, donor: None });
         self.nodes.insert(v, node);
         Ok(node)
     }

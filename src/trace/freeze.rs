@@ -11,7 +11,7 @@ use crate::op::Op;
 use crate::tensor::{Device, Origin, Ready, Rng, Tensor, Var, eager, recorder};
 use crate::trace::launch::{Scratch, launch_plan};
 use crate::trace::reference;
-use crate::trace::segment::SegmentPlan;
+use crate::trace::segment::{PlanInput, SegmentPlan, Source};
 use crate::trace::session::{Mode, Session};
 use crate::trace::tree::{Def, Kind, ValId};
 
@@ -32,13 +32,21 @@ pub(crate) struct CallRecord {
     survivors: Vec<ValId>,
     params: Vec<u64>,
     vars: Vec<Var>,
+    /// Whether each of `vars` was trainable at the call's end.
+    trainable: Vec<bool>,
     draws: Vec<(u32, Rng)>,
-    /// One per plan input; `None` for a `Var`'s value.
+    /// The tensors from outside, by their place in the session's list; `None`: none that the plan reads.
     inputs: Vec<Option<Tensor>>,
-    /// The slot of each input that is a `Var`'s value.
-    slots: Vec<u32>,
-    /// A tensor made from host data inside the closure.
-    host_data: Option<Loc>,
+}
+
+impl CallRecord {
+    /// The tensor that the call bound to an input; `None`: a `Var`'s value.
+    fn input(&self, i: &PlanInput) -> Option<&Tensor> {
+        match (i.source, i.var) {
+            (Source::Held(k), None) => self.inputs.get(k as usize)?.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 impl Session {
@@ -50,40 +58,22 @@ impl Session {
         r.at = self.cursor as u32;
         r.replayed = self.mode == Mode::Shadow;
         r.segments = self.last.segments;
-        r.plan = self.launched.last().cloned();
+        r.survivors.clear();
+        r.inputs.clear();
+        r.plan = self.launched.pop();
         std::mem::swap(&mut r.params, &mut self.params);
         std::mem::swap(&mut r.draws, &mut self.draws);
         r.vars.clear();
         r.vars.extend(self.vars.drain(..).map(|b| b.var));
-        r.inputs.clear();
-        r.slots.clear();
-        r.host_data = None;
-        r.survivors.clear();
+        r.trainable.clear();
+        r.trainable.extend(r.vars.iter().map(Var::is_trainable));
         if let Some(plan) = &r.plan {
-            for i in &plan.inputs {
-                match self.def(i.value) {
-                    Def::Snapshot { var, .. } => {
-                        r.inputs.push(None);
-                        r.slots.push(var);
-                    }
-                    Def::External { held, .. } => {
-                        let t = &self.held[held as usize];
-                        if matches!(t.0.origin, Origin::HostData { stamp } if stamp == self.stamp) {
-                            r.host_data = Some(t.0.made);
-                        }
-                        r.inputs.push(Some(t.clone()));
-                        r.slots.push(0);
-                    }
-                    _ => {
-                        r.inputs.push(None);
-                        r.slots.push(0);
-                    }
-                }
-            }
             r.survivors.extend(plan.outputs.iter().copied().filter(|&v| {
                 // The handle is set and somebody holds it besides the template.
                 self.handle(v).is_ok_and(|t| Arc::strong_count(&t.0) > 1)
             }));
+            let kept = |(k, t)| plan.kept.get(k).is_some_and(|&k: &bool| k).then_some(t);
+            r.inputs.extend(self.held.drain(..).enumerate().map(kept));
         }
         self.records[1] = Some(r);
     }
@@ -131,7 +121,9 @@ impl Session {
                 "only one of the last two calls kept the value made at {at}; keep the same ones at every call"
             )));
         }
-        if let Some(loc) = b.host_data {
+        let made_inside = |t: &&Tensor| matches!(t.0.origin, Origin::HostData { stamp } if stamp == self.stamp);
+        let read = plan.inputs.iter().filter_map(|i| b.input(i));
+        if let Some(loc) = read.filter(made_inside).map(|t| t.0.made).last() {
             return Err(refuse(format!(
                 "a tensor is made from host data inside the closure at {loc}; make it outside, or put it into a Var with `set` before each replay"
             )));
@@ -147,15 +139,11 @@ impl Session {
         }
         let position = |&v: &ValId| Some((plan.outputs.iter().position(|&o| o == v)?, self.taped(b.path, v)));
         let positions = b.survivors.iter().filter_map(position).collect();
-        let inputs = b
-            .inputs
-            .iter()
-            .zip(&b.slots)
-            .map(|(t, &slot)| match t {
-                Some(t) => Input::Tensor(t.clone()),
-                None => Input::Var(slot),
-            })
-            .collect();
+        let input = |i: &PlanInput| match b.input(i) {
+            Some(t) => Input::Tensor(t.clone()),
+            None => Input::Var(i.var.unwrap_or(0)),
+        };
+        let inputs = plan.inputs.iter().map(input).collect();
         Ok(Frozen {
             script: self.script(b.path, b.at),
             verify: 0,
@@ -163,6 +151,7 @@ impl Session {
             device: device.clone(),
             inputs,
             vars: b.vars.clone(),
+            trainable: b.trainable.clone(),
             params: b.params.clone(),
             draws: b.draws.clone(),
             positions,
@@ -268,6 +257,8 @@ pub struct Frozen {
     device: Device,
     inputs: Vec<Input>,
     vars: Vec<Var>,
+    /// Whether each of `vars` was trainable.
+    trainable: Vec<bool>,
     params: Vec<u64>,
     draws: Vec<(u32, Rng)>,
     /// Of what is given out: the output of the plan, and whether it depends on a trainable `Var`.
@@ -281,10 +272,16 @@ pub struct Frozen {
 impl Frozen {
     /// Runs the launch once and gives the values that the last call kept, in the order they were made.
     ///
-    /// Errors: called while a step is open on this thread; out of memory; an index out of range.
+    /// Errors: called while a step is open on this thread; a `Var` whose trainable flag has changed; out of memory; an
+    /// index out of range.
     pub fn replay(&mut self) -> Result<&[Tensor]> {
         if recorder::stamp() != 0 {
             let detail = "replayed inside an open step of this thread; call it outside the closure";
+            return Err(ErrorKind::Freeze { detail: detail.into() }.into());
+        }
+        if self.vars.iter().zip(&self.trainable).any(|(v, &was)| v.is_trainable() != was) {
+            let detail =
+                "a Var was made trainable, or not, since the step was frozen; call the step again and freeze it anew";
             return Err(ErrorKind::Freeze { detail: detail.into() }.into());
         }
         // Buffers that nobody else holds go back to the pool before the launch asks for new ones.

@@ -121,32 +121,11 @@ pub(crate) fn launch_plan(
         None => executable.launch(&mut launch)?,
         Some(times) => executable.launch_timed(&mut launch, times)?,
     };
-    let ready = |k: usize| -> Result<Ready> {
-        let target = &plan.targets[k];
-        let buffer = match target.storage {
-            OutputStorage::Own { .. } => buffers.get(k).cloned().flatten(),
-            OutputStorage::Input(i) => bindings.get(i as usize).map(|b| b.buffer.clone()),
-            OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
-        };
-        let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
-        let mut layout = plan.layouts[k].clone();
-        if let OutputStorage::Input(i) = target.storage
-            && bindings[i as usize].layout.offset != 0
-        {
-            // The plan knows its inputs from their first element on.
-            let offset = layout.offset + bindings[i as usize].layout.offset;
-            layout = Layout { offset, ..*layout }.into();
-        }
-        Ok(Ready { buffer, layout })
-    };
-    for k in 0..plan.outputs.len() {
-        outputs.push(ready(k)?);
-    }
     if let Some((reference, expected)) = plan.reference.as_ref().zip(expected) {
         // A flag drops what would have been written to `Var`s.
         let given = if result.index_flag { plan.outputs.len() } else { plan.targets.len() };
         for (k, e) in expected.iter().enumerate().take(given) {
-            reference.compare(k, e, &ready(k)?)?;
+            reference.compare(k, e, &ready(plan, k, buffers, &bindings)?)?;
         }
     }
     let mut old: SmallVec<[Tensor; 16]> = SmallVec::new();
@@ -158,7 +137,7 @@ pub(crate) fn launch_plan(
             if own.zip(written).is_some_and(|(b, w)| Arc::ptr_eq(b.buffer, w)) {
                 continue;
             }
-            let value = ready(position as usize)?;
+            let value = ready(plan, position as usize, buffers, &bindings)?;
             if let Some(guard) = &mut guards[k] {
                 let new = var::leaf_of(vars[k], value, guard.0.made);
                 old.push(std::mem::replace(&mut **guard, new));
@@ -166,6 +145,32 @@ pub(crate) fn launch_plan(
         }
     }
     drop(guards);
+    for k in 0..plan.outputs.len() {
+        outputs.push(match buffers.get_mut(k).filter(|_| !plan.shared).and_then(|b| b.take()) {
+            Some(buffer) => Ready { buffer, layout: plan.layouts[k].clone() },
+            None => ready(plan, k, buffers, &bindings)?,
+        });
+    }
     buffers.clear();
     Ok(result)
+}
+
+/// Output `k` of a launch that filled `buffers`.
+fn ready(plan: &SegmentPlan, k: usize, buffers: &[Option<Buffer>], bindings: &[InputBinding<'_>]) -> Result<Ready> {
+    let target = &plan.targets[k];
+    let buffer = match target.storage {
+        OutputStorage::Own { .. } => buffers.get(k).cloned().flatten(),
+        OutputStorage::Input(i) => bindings.get(i as usize).map(|b| b.buffer.clone()),
+        OutputStorage::Output(o) => buffers.get(o as usize).cloned().flatten(),
+    };
+    let buffer = buffer.ok_or_else(|| Error::bug("trace", format!("output {k} has no buffer")))?;
+    let mut layout = plan.layouts[k].clone();
+    if let OutputStorage::Input(i) = target.storage {
+        // The plan knows its inputs from their lowest element on.
+        let moved = bindings[i as usize].layout.offset - plan.inputs[i as usize].layout.offset;
+        if moved != 0 {
+            layout = Layout { offset: layout.offset + moved, ..*layout }.into();
+        }
+    }
+    Ok(Ready { buffer, layout })
 }

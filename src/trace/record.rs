@@ -7,11 +7,22 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::base::{Error, ErrorKind, Loc, Result, Scalar, Type, scalar};
 use crate::op::{Emit, Op, Val};
+use crate::tensor::autograd::{self, Request, Wrt};
 use crate::tensor::tape::{self, Entry, GradTable, Gradients, no_tape};
 use crate::tensor::{At, Device, Origin, Tensor, Var, eager, var};
 use crate::trace::session::{Mode, Session};
-use crate::trace::shadow::{blank, is_taped};
-use crate::trace::tree::{Def, Event, ExternalGuard, Extra, Kind, Path, ValId, VarGuard};
+use crate::trace::shadow::blank;
+use crate::trace::tree::{Def, Event, ExternalGuard, Extra, Kind, Path, Tape, ValId, VarGuard, Want};
+
+/// For whom an op is recorded.
+#[derive(Clone, Copy)]
+enum Role {
+    User,
+    /// A gradient; with `graph` it can be differentiated itself.
+    Gradient {
+        graph: bool,
+    },
+}
 
 impl Session {
     /// Starts a new path at the cursor, unless the present one has nothing behind it.
@@ -56,11 +67,10 @@ impl Session {
         let layout = t.ready_state()?.layout.from_start();
         let held = self.held.len() as u32;
         let externals = &mut self.tree.paths[self.path as usize].externals;
-        externals.push(ExternalGuard { ty: t.ty(), layout, taped: is_taped(t) });
+        externals.push(ExternalGuard { ty: t.ty(), layout, tape: Tape::of(t) });
         let guard = externals.len() as u32 - 1;
         let v = self.define(Def::External { guard, held }, t.addr());
-        self.bound.insert(t.addr());
-        self.held.push(t.clone());
+        self.keep(t);
         Ok(v)
     }
 
@@ -69,17 +79,10 @@ impl Session {
         for t in operands {
             t.check_owner(self.stamp).map_err(|e| e.at(loc))?;
         }
-        self.record_op_at(op, operands, device, loc, false).map_err(|e| e.at(loc))
+        self.record_op_at(op, operands, device, loc, Role::User).map_err(|e| e.at(loc))
     }
 
-    fn record_op_at(
-        &mut self,
-        op: &Op,
-        operands: &[&Tensor],
-        device: &Device,
-        loc: Loc,
-        inner: bool,
-    ) -> Result<Tensor> {
+    fn record_op_at(&mut self, op: &Op, operands: &[&Tensor], device: &Device, loc: Loc, role: Role) -> Result<Tensor> {
         let prepared = eager::prepare(op, operands, device)?;
         let (ready, flag) = eager::compute(&prepared, operands, device)?;
         if flag && self.flagged.is_none() {
@@ -89,14 +92,18 @@ impl Session {
         for t in operands {
             ids.push(self.id_of(t)?);
         }
+        let (inner, constant) = match role {
+            Role::User => (false, !autograd::is_enabled()),
+            Role::Gradient { graph } => (true, !graph),
+        };
         let op = self.adopt_scalars(&prepared.op, inner);
-        // A gradient is a constant.
-        let taped = !inner && tape::flows(&prepared, operands);
+        let taped = op.starts_gradient() || (!constant && tape::flows(&prepared, operands));
         let t = Tensor::ready(prepared.ty, device.clone(), ready, Origin::Step { taped }, loc);
         t.0.stamp.store(self.stamp, Relaxed);
         let event = self.ordinal();
         let out = self.define(Def::Made { event }, t.addr());
-        self.push(Event { inner, op, operands: ids, out, template: Some(t.clone()), ..blank(Kind::Op, loc) });
+        let template = Some(t.clone());
+        self.push(Event { inner, constant, op, operands: ids, out, template, ..blank(Kind::Op, loc) });
         Ok(t)
     }
 
@@ -155,8 +162,7 @@ impl Session {
                 snapshots.push(layout);
                 let guard = snapshots.len() as u32 - 1;
                 let out = self.define(Def::Snapshot { var: slot, guard, held }, value.addr());
-                self.bound.insert(value.addr());
-                self.held.push(value.clone());
+                self.keep(&value);
                 out
             }
         };
@@ -238,44 +244,95 @@ impl Session {
     }
 
     pub fn record_backward(&mut self, loss: &Tensor, at: At) -> Result<Gradients> {
-        let loc = Loc::resolve(at);
-        let Some(&loss_id) = self.ids.get(&loss.addr()) else {
-            let outside = ErrorKind::Backward {
-                detail: format!(
-                    "the value made at {} was computed outside the step; compute it inside the closure",
-                    loss.0.made
-                ),
-            };
-            return Err(no_tape(loss).unwrap_or_else(|| outside.into()));
-        };
+        let loss_id = self.output_id(loss)?;
         let (entries, leaves) = self.tape(self.ordinal());
-        self.check_reach(&entries, &leaves, loss_id)?;
-        let (head, values) = (self.cursor, self.ptrs.len());
+        let reach = self.reach(&entries, &leaves, loss_id, &[])?;
+        if !leaves.iter().any(|l| reach.contains(l.1.0)) {
+            let detail = "the value depends on no trainable Var read in this step; compute it from `Var::get` of a Var made with `Var::new`";
+            return Err(ErrorKind::Backward { detail: detail.into() }.into());
+        }
+        let head = Event { operands: smallvec![loss_id], ..blank(Kind::Backward, Loc::resolve(at)) };
+        let (head, mut extra) = self.record_gradients(head, &entries, &leaves, false)?;
         self.backwards.push((self.path, head as u32));
-        self.push(Event { operands: smallvec![loss_id], ..blank(Kind::Backward, loc) });
-        let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
-        let device = loss.device().clone();
-        let mut cx = Inner { session: self, device };
-        let grads = tape::differentiate(&mut cx, &entries, Val(loss_id), &wanted);
-        let by_var = grads.and_then(|g| tape::sum_by_var(&mut cx, &leaves, &g));
-        let by_var = match by_var {
-            Ok(by_var) => by_var,
-            Err(e) => {
-                // What fails leaves no event.
-                self.forget(head, values);
-                return Err(e);
-            }
-        };
-        let inner = (self.cursor - head - 1) as u32;
-        let path = self.path;
-        let table = Arc::new(GradTable { stamp: self.stamp, event: (path, head as u32), entries: Default::default() });
-        let event = &mut self.tree.paths[path as usize].events[head];
-        let grads = by_var.iter().map(|&(slot, v)| (slot, v.0)).collect();
-        event.extra = Some(Box::new(Extra { inner, grads, table: Some(table.clone()), ..Extra::default() }));
+        let event = (self.path, head as u32);
+        let table = Arc::new(GradTable { stamp: self.stamp, event, entries: Default::default() });
+        extra.table = Some(table.clone());
+        self.tree.paths[self.path as usize].events[head].extra = Some(Box::new(extra));
         Ok(Gradients(table))
     }
 
-    /// Takes back a `backward` at position `head` of the present path, before which there were `values` values.
+    /// `seed`: the upstream gradient as a value of this step.
+    pub fn record_grad(&mut self, request: &Request<'_>, seed: Option<&Tensor>, at: At) -> Result<Vec<Option<Tensor>>> {
+        let output = self.output_id(request.output)?;
+        let known = |t: &Tensor| self.ids.get(&t.addr()).copied();
+        let seed = seed.map(|t| known(t).ok_or_else(|| Error::bug("trace", "a seed without an id"))).transpose()?;
+        let want = |w: &Wrt<'_>| match w {
+            Wrt::Tensor(t) => self.ids.get(&t.addr()).map_or(Want::Unknown, |&v| Want::Value(v)),
+            Wrt::Var(v) => self.slot(v).map_or(Want::Unknown, Want::Var),
+        };
+        let wants: Vec<Want> = request.wrt.iter().map(want).collect();
+        let (entries, leaves) = self.tape(self.ordinal());
+        let reach = self.reach(&entries, &leaves, output, request.wrt)?;
+        for (w, want) in request.wrt.iter().zip(&wants) {
+            let reached = matches!(want, Want::Value(v) if reach.contains(*v));
+            tape::check_cut(w, reached, reach.stopped.as_ref())?;
+        }
+        let operands = [output].into_iter().chain(seed).collect();
+        let head = Event { operands, ..blank(Kind::Grad, Loc::resolve(at)) };
+        let (head, extra) = self.record_gradients(head, &entries, &wanted(&wants, &leaves), request.graph)?;
+        let mut out = vec![None; wants.len()];
+        for &(k, v) in &extra.grads {
+            out[k as usize] = Some(self.handle(v)?.clone());
+        }
+        let extra = Extra { wants, graph: request.graph, ..extra };
+        self.tree.paths[self.path as usize].events[head].extra = Some(Box::new(extra));
+        Ok(out)
+    }
+
+    /// Writes down a `Backward` or `Grad` event and its gradient ops; where it is, and what it gave.
+    fn record_gradients(
+        &mut self,
+        event: Event,
+        entries: &[Entry],
+        wanted: &[(u32, Val)],
+        graph: bool,
+    ) -> Result<(usize, Extra)> {
+        let (head, values) = (self.cursor, self.ptrs.len());
+        let (output, seed) = (event.operands[0], event.operands.get(1).map(|&v| Val(v)));
+        let device = self.handle(output)?.device().clone();
+        self.push(event);
+        let values_of: Vec<Val> = wanted.iter().map(|w| w.1).collect();
+        let mut cx = Inner { session: self, device, graph };
+        let grads = tape::differentiate(&mut cx, entries, Val(output), seed, &values_of);
+        match grads.and_then(|g| tape::sum_by_target(&mut cx, wanted, &g)) {
+            Ok(sums) => {
+                let inner = (self.cursor - head - 1) as u32;
+                let grads = sums.into_iter().map(|(k, v)| (k, v.0)).collect();
+                Ok((head, Extra { inner, grads, ..Extra::default() }))
+            }
+            Err(e) => {
+                // What fails leaves no event.
+                self.forget(head, values);
+                Err(e)
+            }
+        }
+    }
+
+    /// The id of a value to differentiate.
+    fn output_id(&self, t: &Tensor) -> Result<ValId> {
+        if let Some(&v) = self.ids.get(&t.addr()) {
+            return Ok(v);
+        }
+        let outside = ErrorKind::Backward {
+            detail: format!(
+                "the value made at {} was computed outside the step; compute it inside the closure",
+                t.0.made
+            ),
+        };
+        Err(no_tape(t).unwrap_or_else(|| outside.into()))
+    }
+
+    /// Takes back the events from position `head` of the present path on, before which there were `values` values.
     fn forget(&mut self, head: usize, values: usize) {
         let path = &mut self.tree.paths[self.path as usize];
         path.events.truncate(head);
@@ -283,7 +340,6 @@ impl Session {
         self.cursor = head;
         self.ptrs.truncate(values);
         self.ids.retain(|_, v| (*v as usize) < values);
-        self.backwards.pop();
     }
 
     /// The ops and the trainable leaves of the trace before event `end`: the trace is the tape.
@@ -292,15 +348,16 @@ impl Session {
         for ordinal in 0..end {
             let e = self.event(ordinal);
             match e.kind {
-                // A gradient is a constant for another `backward`, as it is eagerly.
-                Kind::Op if !e.inner => entries.push(Entry {
+                Kind::Op if !e.constant => entries.push(Entry {
                     op: e.op,
                     operands: e.operands.iter().map(|&v| Val(v)).collect(),
                     result: Val(e.out),
                     loc: e.loc,
                 }),
+                // The handle is a leaf if the `Var` was trainable when it was read.
                 Kind::VarGet
-                    if self.vars[e.var as usize].var.is_trainable() && !leaves.contains(&(e.var, Val(e.out))) =>
+                    if self.handle(e.out).is_ok_and(|t| t.0.origin.is_taped())
+                        && !leaves.contains(&(e.var, Val(e.out))) =>
                 {
                     leaves.push((e.var, Val(e.out)));
                 }
@@ -310,53 +367,93 @@ impl Session {
         (entries, leaves)
     }
 
-    /// The oracle of debug builds for "`backward` is one event": the rules run again and must give the
+    /// The oracle of debug builds for "a gradient is one event": the rules run again and must give the
     /// `count` events after the one at `head` of the present path.
-    pub fn verify_backward(&mut self, head: usize, count: usize) -> Result<()> {
-        let base = self.tree.paths[self.path as usize].base_event;
-        let loss = self.event(base + head as u32).operands[0];
-        let (entries, leaves) = self.tape(base + head as u32);
-        let wanted: Vec<Val> = leaves.iter().map(|l| l.1).collect();
-        let first = base + head as u32 + 1;
-        let mut cx = Oracle { session: self, next: first, end: first + count as u32 };
-        let grads = tape::differentiate(&mut cx, &entries, Val(loss), &wanted)?;
-        tape::sum_by_var(&mut cx, &leaves, &grads)?;
+    pub fn verify_gradients(&mut self, head: usize, count: usize) -> Result<()> {
+        let first = self.tree.paths[self.path as usize].base_event + head as u32;
+        let event = self.event(first);
+        let (output, seed) = (event.operands[0], event.operands.get(1).map(|&v| Val(v)));
+        let (entries, leaves) = self.tape(first);
+        let wanted = match &self.event(first).extra {
+            Some(x) if event.kind == Kind::Grad => wanted(&x.wants, &leaves),
+            _ => leaves,
+        };
+        let values: Vec<Val> = wanted.iter().map(|w| w.1).collect();
+        let mut cx = Oracle { session: self, next: first + 1, end: first + 1 + count as u32 };
+        let grads = tape::differentiate(&mut cx, &entries, Val(output), seed, &values)?;
+        tape::sum_by_target(&mut cx, &wanted, &grads)?;
         if cx.next != cx.end {
-            return Err(Error::bug("trace", "a replayed backward has more events than its rules give"));
+            return Err(Error::bug("trace", "a replayed gradient has more events than its rules give"));
         }
         Ok(())
     }
 
-    /// Refuses a loss without a trainable `Var` behind it, or with a value that has a tape or a `Var` outside the step.
-    fn check_reach(&self, entries: &[Entry], leaves: &[(u32, Val)], loss: ValId) -> Result<()> {
+    /// The values through which a gradient of `output` flows. A value that has a tape or is of a `Var` outside the step is
+    /// refused, unless it is itself in `wrt`.
+    fn reach(&self, entries: &[Entry], leaves: &[(u32, Val)], output: ValId, wrt: &[Wrt<'_>]) -> Result<Reach> {
         let mut reached = vec![false; self.ptrs.len()];
-        reached[loss as usize] = true;
+        reached[output as usize] = true;
         for e in entries.iter().rev() {
             let flows = e.op.carries_gradient() && self.handle(e.result.0).is_ok_and(|t| t.dtype().is_float());
             if flows && reached[e.result.0 as usize] {
                 e.operands.iter().for_each(|o| reached[o.0 as usize] = true);
             }
         }
+        let mut stopped = None;
         let is_leaf = |v: usize| leaves.iter().any(|l| l.1.0 as usize == v);
         for (v, _) in reached.iter().enumerate().filter(|&(v, &r)| r && !is_leaf(v)) {
-            if let Def::External { held, .. } = self.def(v as u32)
-                && is_taped(&self.held[held as usize])
-            {
-                return Err(tape::outside(&self.held[held as usize]));
+            let Def::External { held, .. } = self.def(v as u32) else { continue };
+            let t = &self.held[held as usize];
+            if Tape::of(t) != Tape::Outside {
+                continue;
+            }
+            if !wrt.iter().any(|w| matches!(w, Wrt::Tensor(w) if w.same(t))) {
+                return Err(tape::outside(t));
+            }
+            let alone = match t.0.origin {
+                Origin::Leaf { var, .. } => !wrt.iter().any(|w| matches!(w, Wrt::Var(w) if w.id() == var)),
+                _ => false,
+            };
+            if !alone {
+                stopped = Some(t.clone());
             }
         }
-        if !reached.iter().enumerate().any(|(v, &r)| r && is_leaf(v)) {
-            let detail = "the value depends on no trainable Var read in this step; compute it from `Var::get` of a Var made with `Var::new`";
-            return Err(ErrorKind::Backward { detail: detail.into() }.into());
-        }
-        Ok(())
+        Ok(Reach { reached, stopped })
     }
+}
+
+/// Where a gradient flows.
+struct Reach {
+    /// By value id.
+    reached: Vec<bool>,
+    /// A value from outside with a tape of its own.
+    stopped: Option<Tensor>,
+}
+
+impl Reach {
+    fn contains(&self, v: ValId) -> bool {
+        self.reached.get(v as usize).copied().unwrap_or(false)
+    }
+}
+
+/// The values behind `wants`, with the positions they are wanted at.
+fn wanted(wants: &[Want], leaves: &[(u32, Val)]) -> Vec<(u32, Val)> {
+    let mut out = Vec::new();
+    for (k, want) in wants.iter().enumerate() {
+        match *want {
+            Want::Value(v) => out.push((k as u32, Val(v))),
+            Want::Var(slot) => out.extend(leaves.iter().filter(|l| l.0 == slot).map(|l| (k as u32, l.1))),
+            Want::Unknown => {}
+        }
+    }
+    out
 }
 
 /// Emits gradient ops as events of the session; values are the session's ids.
 struct Inner<'a> {
     session: &'a mut Session,
     device: Device,
+    graph: bool,
 }
 
 impl Emit for Inner<'_> {
@@ -368,7 +465,8 @@ impl Emit for Inner<'_> {
             ids.iter().map(|&v| self.session.handle(v).cloned()).collect::<Result<_>>()?;
         let refs: SmallVec<[&Tensor; 3]> = handles.iter().collect();
         let op = self.session.resolve_scalars(&op);
-        let t = self.session.record_op_at(&op, &refs, &self.device, Loc::caller(), true)?;
+        let role = Role::Gradient { graph: self.graph };
+        let t = self.session.record_op_at(&op, &refs, &self.device, Loc::caller(), role)?;
         self.session.ids.get(&t.addr()).map(|&v| Val(v)).ok_or_else(|| Error::bug("trace", "a value without an id"))
     }
 
@@ -390,16 +488,22 @@ struct Oracle<'a> {
 impl Emit for Oracle<'_> {
     fn emit(&mut self, op: Op, operands: &[Val]) -> Result<Val> {
         if self.next == self.end {
-            return Err(Error::bug("trace", "a replayed backward has fewer events than its rules give"));
+            return Err(Error::bug("trace", "a replayed gradient has fewer events than its rules give"));
         }
         let e = self.session.event(self.next);
+        // Where scalars come from; and the library's own are the same at every call.
+        let same_scalar = |(a, b): (&Scalar, &Scalar)| {
+            a.origin == b.origin && (a.origin != scalar::Origin::Constant || a.bits == b.cast(a.dtype).bits)
+        };
+        let (known, given) = (e.op.rules().scalars(), op.rules().scalars());
         let same = e.inner
             && e.op.same_structure(&op)
             && e.operands.iter().copied().eq(operands.iter().map(|v| v.0))
-            && e.op.rules().scalars().iter().map(|s| s.origin).eq(op.rules().scalars().iter().map(|s| s.origin));
+            && known.len() == given.len()
+            && known.iter().zip(&given).all(same_scalar);
         if !same {
             let detail =
-                format!("a replayed backward: recorded {:?}{:?}, the rules give {op:?}{operands:?}", e.op, e.operands);
+                format!("a replayed gradient: recorded {:?}{:?}, the rules give {op:?}{operands:?}", e.op, e.operands);
             return Err(Error::bug("trace", detail));
         }
         self.next += 1;

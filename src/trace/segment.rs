@@ -25,7 +25,11 @@ pub(crate) struct SegmentPlan {
     /// The input with the old value, per write.
     pub donors: Vec<Option<u32>>,
     pub inputs: Vec<PlanInput>,
+    /// Which of the session's held tensors are inputs, and no `Var`'s value: that nobody may hold but the `Var`.
+    pub kept: Vec<bool>,
     pub targets: Vec<PlanOutput>,
+    /// An output is a view of another one.
+    pub shared: bool,
     /// Those of `targets`, to share.
     pub layouts: Vec<Arc<Layout>>,
     /// Nothing survives and nothing is written: no launch.
@@ -66,6 +70,8 @@ pub(crate) struct PlanInput {
     pub value: ValId,
     pub source: Source,
     pub layout: Layout,
+    /// The slot of the `Var` whose value it is.
+    pub var: Option<u32>,
     /// The write (position in `writes`) of the `Var` whose old value it is, when the plan may overwrite it.
     pub donor: Option<u32>,
 }

@@ -13,9 +13,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{Error, Loc, Result};
 use crate::op::Op;
+use crate::op::elementwise::{Elementwise, arith::DETACH};
 use crate::pass;
+use crate::tensor::autograd::{self, Request};
 use crate::tensor::recorder::Recorder;
-use crate::tensor::tape::{GradTable, Gradients, next_order};
+use crate::tensor::tape::{self, GradTable, Gradients, next_order};
 use crate::tensor::{At, Device, Origin, Rng, Tensor, Var, eager};
 use crate::trace::freeze::CallRecord;
 use crate::trace::launch::Scratch;
@@ -39,7 +41,7 @@ pub(crate) struct VarBinding {
     pub var: Var,
     /// The value `get` gives, if it was read since the last write.
     pub current: Option<ValId>,
-    /// The last value written in this call.
+    /// The last value written in this call, or the one read before its trainable flag changed.
     pub written: Option<ValId>,
     /// Written in the current segment: not committed yet.
     pub dirty: bool,
@@ -70,8 +72,8 @@ pub(crate) struct Session {
     pub trail: Vec<(PathId, u32)>,
     pub ptrs: Vec<usize>,
     pub held: Vec<Tensor>,
-    /// Addresses of `held`.
-    pub bound: FxHashSet<usize>,
+    /// Addresses of `held`, when these are many.
+    bound: FxHashSet<usize>,
     pub params: Vec<u64>,
     pub vars: Vec<VarBinding>,
     pub slots: FxHashMap<u64, u32>,
@@ -97,6 +99,9 @@ pub(crate) struct Session {
     /// Compiled segments launched by this call.
     pub launched: Vec<Arc<crate::trace::segment::SegmentPlan>>,
 }
+
+/// So many addresses are found faster by looking at each.
+const FEW: usize = 12;
 
 static NEXT_STAMP: AtomicU64 = AtomicU64::new(1);
 
@@ -246,7 +251,9 @@ impl Session {
         self.trail = trail;
         self.ptrs.clear();
         self.held.clear();
-        self.bound.clear();
+        if !self.bound.is_empty() {
+            self.bound.clear();
+        }
         self.params.clear();
         self.vars.clear();
         self.slots.clear();
@@ -333,6 +340,21 @@ impl Session {
             return Some(hint);
         }
         self.slots.get(&var.id()).copied()
+    }
+
+    /// Keeps a handle from outside for the call.
+    pub fn keep(&mut self, t: &Tensor) {
+        self.held.push(t.clone());
+        if self.held.len() > FEW + 1 {
+            self.bound.insert(t.addr());
+        } else if self.held.len() > FEW {
+            self.bound.extend(self.held.iter().map(|t| t.addr()));
+        }
+    }
+
+    /// Whether a handle from outside is one of those kept.
+    pub fn is_bound(&self, addr: usize) -> bool {
+        if self.held.len() > FEW { self.bound.contains(&addr) } else { self.held.iter().any(|t| t.addr() == addr) }
     }
 
     /// Enters `var` into the call's table.
@@ -426,11 +448,44 @@ impl Recorder for Session {
             Mode::Shadow => self.shadow_backward(loss, at),
             Mode::Record => self.record_backward(loss, at),
             Mode::Eager => {
-                let (gradients, ops) = crate::tensor::tape::eager_backward(loss, self.since)?;
+                let (gradients, ops) = tape::eager_backward(loss, self.since)?;
                 self.last.ops += ops;
                 self.last.events += 1 + ops;
                 Ok(gradients)
             }
+        }
+    }
+
+    fn grad(&mut self, request: &Request<'_>, at: At) -> Result<Vec<Option<Tensor>>> {
+        request.output.check_owner(self.stamp)?;
+        if self.mode == Mode::Eager {
+            let (gradients, ops) = tape::eager_grad(request, self.since)?;
+            self.last.ops += ops;
+            self.last.events += 1 + ops;
+            return Ok(gradients);
+        }
+        // The upstream gradient becomes a value of the step, like any operand.
+        let seed = match request.upstream {
+            None => None,
+            Some(t) => {
+                let _on = autograd::Enabled::set(request.graph);
+                let detach = Op::Elementwise(Elementwise::new(&DETACH));
+                let op = if request.graph { Op::Cast(t.dtype()) } else { detach };
+                Some(self.op(&op, &[t], request.output.device(), at)?)
+            }
+        };
+        match self.mode {
+            Mode::Shadow => self.shadow_grad(request, seed.as_ref(), at),
+            _ => self.record_grad(request, seed.as_ref(), at),
+        }
+    }
+
+    fn var_flagged(&mut self, var: &Var) {
+        // The next read gives the same value as another leaf.
+        if let Some(slot) = self.slot(var)
+            && let Some(v) = self.vars[slot as usize].current.take()
+        {
+            self.vars[slot as usize].written = Some(v);
         }
     }
 

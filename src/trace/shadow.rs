@@ -5,25 +5,30 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::location::Scope;
-use crate::base::{Loc, Result};
+use crate::base::{Error, Loc, Result, scalar};
 use crate::op::Op;
+use crate::tensor::autograd::{self, Request, Wrt};
 use crate::tensor::tape::{GradTable, Gradients, no_tape};
 use crate::tensor::{At, Device, Tensor, Var, eager};
 use crate::trace::session::{Mode, Session};
-use crate::trace::tree::{Def, Event, ExternalGuard, Kind, NONE, Path, PathId, ValId, VarGuard};
+use crate::trace::tree::{Def, Event, ExternalGuard, Kind, NONE, Path, PathId, Tape, ValId, VarGuard, Want};
 
-/// Appends the op's host scalars, each in the dtype that the event's parameter has.
+/// Appends the op's host scalars, each in the dtype that the event's parameter has. Fixed numbers are no parameters.
 #[inline]
 fn collect(op: &Op, event: &Event, params: &mut Vec<u64>) {
     match (op, &event.op) {
         (Op::Elementwise(given), Op::Elementwise(known)) => {
-            if let (Some((_, g)), Some((_, k))) = (given.scalar, known.scalar) {
+            if let (Some((_, g)), Some((_, k))) = (given.scalar, known.scalar)
+                && g.origin == scalar::Origin::Host
+            {
                 params.push(g.cast(k.dtype).bits);
             }
         }
-        (Op::Full { value, .. }, _) => params.push(value.bits),
+        (Op::Full { value, .. }, _) if value.origin == scalar::Origin::Host => params.push(value.bits),
         (Op::Random { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
-        (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) => params.push(start.bits),
+        (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) if start.origin == scalar::Origin::Host => {
+            params.push(start.bits);
+        }
         _ => {}
     }
 }
@@ -45,7 +50,11 @@ impl Session {
     #[inline]
     pub fn shadow_op(&mut self, op: &Op, operands: &[&Tensor], device: &Device) -> Option<Tensor> {
         let e = self.tree.paths[self.path as usize].events.get(self.cursor)?;
-        if e.kind != Kind::Op || !op.same_structure(&e.op) || e.operands.len() != operands.len() {
+        if e.kind != Kind::Op
+            || e.constant == autograd::is_enabled()
+            || !op.same_structure(&e.op)
+            || e.operands.len() != operands.len()
+        {
             return None;
         }
         for (t, &v) in operands.iter().zip(&e.operands) {
@@ -81,19 +90,25 @@ impl Session {
         }
     }
 
-    #[cold]
+    /// First touches and branches; else the op is none that was recorded here.
+    #[inline(never)]
     pub fn shadow_op_slow(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
+        if self.enter(|s, path, at| s.match_op(path, at, op, operands, device))
+            && let Some(t) = self.answer(op)
+        {
+            return Ok(t);
+        }
+        self.unmatched_op(op, operands, device, at)
+    }
+
+    #[cold]
+    fn unmatched_op(&mut self, op: &Op, operands: &[&Tensor], device: &Device, at: At) -> Result<Tensor> {
         let loc = Loc::resolve(at);
         for t in operands {
             t.check_owner(self.stamp).map_err(|e| e.at(loc))?;
         }
         if !self.on_device(device) {
             return self.foreign_op(op, operands, device, at);
-        }
-        if self.enter(|s, path, at| s.match_op(path, at, op, operands))
-            && let Some(t) = self.answer(op)
-        {
-            return Ok(t);
         }
         // An op that fails leaves no event.
         eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
@@ -121,14 +136,16 @@ impl Session {
     }
 
     /// Whether the event is this op, binding externals met here for the first time.
-    fn match_op(&mut self, path: PathId, at: usize, op: &Op, operands: &[&Tensor]) -> bool {
+    fn match_op(&mut self, path: PathId, at: usize, op: &Op, operands: &[&Tensor], device: &Device) -> bool {
         let p = &self.tree.paths[path as usize];
         let e = &p.events[at];
         if e.kind != Kind::Op
+            || e.constant == autograd::is_enabled()
             || !op.same_structure(&e.op)
             || e.operands.len() != operands.len()
             || !scalar_fits(op, e)
-            || (operands.is_empty() && e.template.as_ref().is_none_or(|t| Some(t.device()) != self.device.as_ref()))
+            // An op without operands says its device itself.
+            || (operands.is_empty() && self.device.as_ref() != Some(device))
         {
             return false;
         }
@@ -159,21 +176,21 @@ impl Session {
     fn fits(&self, p: &Path, v: ValId, t: &Tensor, new: &[&Tensor]) -> bool {
         let def = v.checked_sub(p.base_value).and_then(|i| p.defs.get(i as usize));
         let Some(&Def::External { guard, .. }) = def else { return false };
-        let ExternalGuard { ty, layout, taped } = &p.externals[guard as usize];
-        t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) != self.stamp
+        let ExternalGuard { ty, layout, tape } = &p.externals[guard as usize];
+        // Neither promised by this step nor owned by another thread's open one.
+        t.0.stamp.load(std::sync::atomic::Ordering::Relaxed) == 0
             && t.0.ty == *ty
             && self.device.as_ref() == Some(t.device())
             && matches!(t.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
-            && is_taped(t) == *taped
-            && !self.bound.contains(&t.addr())
+            && Tape::of(t) == *tape
+            && !self.is_bound(t.addr())
             && new.iter().all(|o| o.addr() != t.addr())
     }
 
     /// Gives `t` the next value id, and keeps it alive.
     pub fn hold(&mut self, t: &Tensor) {
         self.ptrs.push(t.addr());
-        self.bound.insert(t.addr());
-        self.held.push(t.clone());
+        self.keep(t);
     }
 
     pub fn shadow_get(&mut self, var: &Var, at: At) -> Result<Tensor> {
@@ -215,8 +232,11 @@ impl Session {
         }
         let (e_var, e_out, is_leaf) = (e.var, e.out, e.template.is_some());
         match self.slot(var) {
-            // Read after a write in this call.
-            Some(slot) => slot == e_var && is_leaf,
+            // Read after a write in this call, or after its flag changed.
+            Some(slot) => {
+                let taped = e.template.as_ref().is_some_and(|t| t.0.origin.is_taped());
+                slot == e_var && is_leaf && taped == var.is_trainable()
+            }
             None => {
                 if is_leaf || e_var as usize != self.vars.len() || !self.var_fits(path, e_var, var) {
                     return false;
@@ -231,7 +251,7 @@ impl Session {
                     let Some(&Def::Snapshot { guard, .. }) = def else { return false };
                     let layout = &p.snapshots[guard as usize];
                     e_out == known
-                        && !self.bound.contains(&value.addr())
+                        && !self.is_bound(value.addr())
                         && matches!(value.0.state.get(), Some(Ok(r)) if r.layout.same_strides(layout))
                 };
                 if same {
@@ -342,31 +362,71 @@ impl Session {
             self.diverge(Loc::resolve(at), || "backward".to_string())?;
             return self.record_backward(loss, at);
         }
-        let (path, at) = (self.path, self.cursor);
-        let stamp = self.stamp;
-        let events = &mut self.tree.paths[path as usize].events;
-        let (head, inner) =
-            events[at..].split_first_mut().unwrap_or_else(|| unreachable!("the event was just matched"));
-        let Some(extra) = &mut head.extra else {
-            return Err(crate::base::Error::bug("trace", "a backward event without its table"));
-        };
-        // The gradient ops are the library's own: with the same prefix they are the same, so one
-        // comparison stands for them all.
-        let inner = &inner[..extra.inner as usize];
-        self.ptrs.extend(inner.iter().filter_map(|e| e.template.as_ref()).map(|t| t.addr()));
-        self.cursor += 1 + inner.len();
-        let count = inner.len();
+        let (path, at) = self.pass_gradients()?;
         self.backwards.push((path, at as u32));
-        let table = extra
-            .table
-            .get_or_insert_with(|| {
-                Arc::new(GradTable { stamp, event: (path, at as u32), entries: std::sync::OnceLock::new() })
-            })
-            .clone();
-        if cfg!(debug_assertions) {
-            self.verify_backward(at, count)?;
-        }
+        let stamp = self.stamp;
+        let Some(extra) = &mut self.tree.paths[path as usize].events[at].extra else { return Err(no_table()) };
+        let new = || Arc::new(GradTable { stamp, event: (path, at as u32), entries: std::sync::OnceLock::new() });
+        let table = extra.table.get_or_insert_with(new).clone();
         Ok(Gradients(table))
+    }
+
+    /// Passes the `Backward` or `Grad` event at the cursor with its gradient ops; where it is.
+    ///
+    /// The gradient ops are the library's own: with the same prefix they are the same, so one comparison stands for
+    /// them all.
+    fn pass_gradients(&mut self) -> Result<(PathId, usize)> {
+        let (path, at) = (self.path, self.cursor);
+        let events = &self.tree.paths[path as usize].events;
+        let Some(extra) = &events[at].extra else { return Err(no_table()) };
+        let inner = &events[at + 1..][..extra.inner as usize];
+        let count = inner.len();
+        self.ptrs.extend(inner.iter().filter_map(|e| e.template.as_ref()).map(|t| t.addr()));
+        self.cursor += 1 + count;
+        if cfg!(debug_assertions) {
+            self.verify_gradients(at, count)?;
+        }
+        Ok((path, at))
+    }
+
+    /// `seed`: the upstream gradient as a value of this step.
+    pub fn shadow_grad(&mut self, request: &Request<'_>, seed: Option<&Tensor>, at: At) -> Result<Vec<Option<Tensor>>> {
+        if self.enter(|s, path, at| s.match_grad(path, at, request, seed)) {
+            let (path, at) = self.pass_gradients()?;
+            let mut out = vec![None; request.wrt.len()];
+            let Some(extra) = &self.tree.paths[path as usize].events[at].extra else { return Err(no_table()) };
+            for &(k, v) in &extra.grads {
+                out[k as usize] = Some(self.handle(v)?.clone());
+            }
+            return Ok(out);
+        }
+        if !self.ptrs.contains(&request.output.addr())
+            && let Some(e) = no_tape(request.output)
+        {
+            return Err(e);
+        }
+        let _scope = Scope::at(Loc::resolve(at));
+        self.diverge(Loc::resolve(at), || "gradients".to_string())?;
+        self.record_grad(request, seed, at)
+    }
+
+    /// Whether the event differentiates the same value by the same ones.
+    fn match_grad(&mut self, path: PathId, at: usize, request: &Request<'_>, seed: Option<&Tensor>) -> bool {
+        let e = &self.tree.paths[path as usize].events[at];
+        let (Kind::Grad, Some(extra)) = (e.kind, &e.extra) else { return false };
+        let is = |v: ValId, t: &Tensor| self.ptrs.get(v as usize) == Some(&t.addr());
+        let wants = |(w, want): (&Wrt<'_>, &Want)| match (*w, *want) {
+            (Wrt::Tensor(t), Want::Value(v)) => is(v, t),
+            (Wrt::Tensor(t), Want::Unknown) => !self.ptrs.contains(&t.addr()),
+            (Wrt::Var(v), Want::Var(slot)) => self.slot(v) == Some(slot),
+            (Wrt::Var(v), Want::Unknown) => self.slot(v).is_none(),
+            _ => false,
+        };
+        extra.graph == request.graph
+            && extra.wants.len() == request.wrt.len()
+            && e.operands.len() == 1 + seed.is_some() as usize
+            && e.operands.iter().zip([request.output].into_iter().chain(seed)).all(|(&v, t)| is(v, t))
+            && request.wrt.iter().zip(&extra.wants).all(wants)
     }
 
     /// The closure has ended: launches the last segment.
@@ -405,9 +465,8 @@ impl Session {
     }
 }
 
-/// Whether a tape hangs on the tensor, or hung on it in a step that has ended.
-pub(crate) fn is_taped(t: &Tensor) -> bool {
-    t.0.origin.is_taped()
+fn no_table() -> Error {
+    Error::bug("trace", "a gradient event without its table")
 }
 
 fn describe(op: &Op, operands: &[&Tensor]) -> String {
@@ -425,6 +484,7 @@ fn describe_event(e: &Event) -> String {
         Kind::VarSet => "write of a Var".to_string(),
         Kind::Read => "host read".to_string(),
         Kind::Backward => "backward".to_string(),
+        Kind::Grad => "gradients".to_string(),
         Kind::End => "the closure's end".to_string(),
     }
 }
@@ -434,6 +494,7 @@ pub(crate) fn blank(kind: Kind, loc: Loc) -> Event {
     Event {
         kind,
         inner: false,
+        constant: false,
         op: Op::Matmul,
         operands: SmallVec::new(),
         out: NONE,

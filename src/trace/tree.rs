@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::base::{DType, Layout, Loc, Type};
 use crate::op::Op;
-use crate::tensor::Tensor;
 use crate::tensor::tape::GradTable;
+use crate::tensor::{Origin, Tensor};
 use crate::trace::segment::SegmentPlan;
 
 /// A value of a path: numbered from the tree's root, in order of first appearance.
@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Read,
     /// `backward`; the `inner` next events are its gradient ops.
     Backward,
+    /// `autograd::grad`; as `Backward`.
+    Grad,
     /// The closure's end.
     End,
 }
@@ -37,8 +39,10 @@ pub(crate) enum Kind {
 /// One event of a path. The hot part of a trace: compared in order at every call.
 pub(crate) struct Event {
     pub kind: Kind,
-    /// Inside a `backward`: its scalars are constants or copies of parameters.
+    /// Inside a `backward` or `grad`: its scalars are constants or copies of parameters.
     pub inner: bool,
+    /// Not on the tape: an op inside `no_grad`, or of a gradient that nobody differentiates.
+    pub constant: bool,
     /// `Kind::Op`: the op, scalars given by origin. Others: unused.
     pub op: Op,
     pub operands: SmallVec<[ValId; 3]>,
@@ -52,13 +56,27 @@ pub(crate) struct Event {
     pub extra: Option<Box<Extra>>,
 }
 
-/// The cold part of `Backward`, `Read` and `End` events.
+/// What a `Grad` event differentiates by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Want {
+    Value(ValId),
+    /// A `Var`, by its slot.
+    Var(u32),
+    /// Not met in this call before.
+    Unknown,
+}
+
+/// The cold part of `Backward`, `Grad`, `Read` and `End` events.
 #[derive(Default)]
 pub(crate) struct Extra {
-    /// `Backward`: number of events that belong to it.
+    /// `Backward`, `Grad`: number of events that belong to it.
     pub inner: u32,
-    /// `Backward`: (var slot, gradient).
+    /// `Backward`: (var slot, gradient); `Grad`: (position in `wants`, gradient).
     pub grads: Vec<(u32, ValId)>,
+    /// `Grad`: what it differentiates by.
+    pub wants: Vec<Want>,
+    /// `Grad`: its results are on the tape.
+    pub graph: bool,
     /// `Backward`: what `Gradients` of the present call hold.
     pub table: Option<Arc<GradTable>>,
     /// `Read`, `End`: the plans of the segment that ends here, by what survives.
@@ -86,8 +104,29 @@ pub(crate) enum Def {
 pub(crate) struct ExternalGuard {
     pub ty: Type,
     pub layout: Layout,
-    /// An eager tape hangs on it.
-    pub taped: bool,
+    pub tape: Tape,
+}
+
+/// What hangs on a tensor from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tape {
+    /// A constant.
+    None,
+    /// A value that gradients can be taken with respect to, nothing behind it.
+    Tracked,
+    /// A tape that leads out of the step.
+    Outside,
+}
+
+impl Tape {
+    #[inline]
+    pub fn of(t: &Tensor) -> Tape {
+        match t.0.origin {
+            Origin::Tracked => Tape::Tracked,
+            _ if t.0.origin.is_taped() => Tape::Outside,
+            _ => Tape::None,
+        }
+    }
 }
 
 /// What is guarded of a `Var` at first touch.

@@ -156,12 +156,13 @@ impl Making {
                 self.op(Op::Reshape { shape: ty.shape }, &[x])
             }
             Form::Strided if rank >= 1 => {
-                // Every second element, the axes in reverse, after an offset.
+                // Every second element, the axes in reverse, the first of them backwards, after an offset.
                 let reversed: Vec<usize> = dims.iter().rev().copied().collect();
                 let order: Vec<usize> = (0..rank).rev().collect();
                 let mut layout = Layout::contiguous(shape(&reversed)).permute(&order);
                 layout.strides.iter_mut().for_each(|s| *s *= 2);
-                layout.offset = 3;
+                layout.offset = 3 + layout.strides[0] * (dims[0] as isize - 1).max(0);
+                layout.strides[0] *= -1;
                 self.input(ty, layout, values)
             }
             Form::Computed => {
@@ -294,6 +295,44 @@ pub fn large() -> impl Iterator<Item = Case> {
           %2: f32[3,130,70] = matmul %1, %c
           %3: f32[130] = sum(axes=[0,2]) %2
           return %1, %2, %3
+        }",
+        // The same in 16 bits and in f64.
+        "graph @halves(%a: bf16[130,700], %b: bf16[90,700], %c: bf16[3,90,70], %h: f16[300,400], %v: f16[400,1]) {
+          %0: bf16[700,90] = permute(order=[1,0]) %b
+          %1: bf16[130,90] = matmul %a, %0
+          %2: bf16[3,130,70] = matmul %1, %c
+          %3: bf16[130] = sum(axes=[0,2]) %2
+          %4: f16[300,1] = matmul %h, %v
+          %5: f16[400,300] = permute(order=[1,0]) %h
+          %6: f16[400,400] = matmul %5, %h
+          %7: f16[400,400] = tanh %6
+          %8: f16[400] = sum(axes=[0]) %7
+          return %1, %2, %3, %4, %6, %8
+        }",
+        "graph @doubles(%a: f64[130,700], %b: f64[90,700], %x: f64[300,1000]) {
+          %0: f64[700,90] = permute(order=[1,0]) %b
+          %1: f64[130,90] = matmul %a, %0
+          %2: f64[300,1] = max(axes=[1], keepdim=true) %x
+          %3: f64[300,1000] = sub %x, %2
+          %4: f64[300,1000] = exp %3
+          %5: f64[300,1] = sum(axes=[1], keepdim=true) %4
+          %6: f64[300,1000] = div %4, %5
+          %7: f64[1000] = sum(axes=[0]) %6
+          return %1, %6, %7
+        }",
+        // Integers of every width in one kernel; bytes and halves over several tiles.
+        "graph @integers(%a: i32[300,400], %b: u8[300,400], %c: i8[400], %h: bf16[300,400]) {
+          %0: i32[300,400] = cast(i32) %b
+          %1: i32[300,400] = mul %a, %0
+          %2: i8[300,400] = cast(i8) %1
+          %3: i8[300,400] = add %2, %c
+          %4: u8[300,400] = sub(scalar0=3:u8) %b
+          %5: i64[300] = sum(axes=[1]) %4
+          %6: i64[400] = sum(axes=[0]) %1
+          %7: bf16[300,400] = cast(bf16) %3
+          %8: bf16[300,400] = mul %7, %h
+          %9: bool[300,400] = lt %8, %h
+          return %1, %3, %4, %5, %6, %8, %9
         }",
         // Long rows, few of them; a long vector.
         "graph @long(%x: f32[3,100003], %u: f32[400000]) {

@@ -2,11 +2,12 @@
 //! calls by their definition.
 
 use stepgraph::base::host::HostData;
-use stepgraph::base::{DType, HostValue, Layout, Result};
+use stepgraph::base::{DType, HostValue, Layout, Result, Shape};
 use stepgraph::ir::Graph;
 use stepgraph::kernel::Ty;
 use stepgraph::kernel::eval::{self, Memory};
-use stepgraph::kernel::library::{Library, MATMUL_SLICE, Matmul, ScatterAdd};
+use stepgraph::kernel::library::{Library, Lines, MATMUL_SLICE, Matmul, ScatterAdd};
+use stepgraph::op::Op;
 use stepgraph::pass::{Options, compile};
 use stepgraph::plan::{OutputStorage, SlotKind, StepKind};
 
@@ -111,9 +112,14 @@ fn lanes(dtype: DType, bytes: &[u8]) -> Vec<u64> {
 
 /// A library call by its definition: 16-bit floats are computed in f32, integers in i64, and rounded or wrapped once.
 pub fn library(call: &Library, operands: &[Vec<u8>], out: &mut [u8]) {
+    if let Some(result) = along(call, operands) {
+        out.copy_from_slice(&result);
+        return;
+    }
     let dtype = match call {
         Library::Matmul(m) => m.dtype,
         Library::ScatterAdd(s) => s.dtype,
+        other => panic!("{other:?}"),
     };
     let mut result = lanes(dtype, out);
     match call {
@@ -139,10 +145,47 @@ pub fn library(call: &Library, operands: &[Vec<u8>], out: &mut [u8]) {
             };
             scatter_add(s, &index, &src, &mut result, add);
         }
+        other => panic!("{other:?}"),
     }
     for (c, v) in out.chunks_exact_mut(dtype.size()).zip(result) {
         dtype.write(v, c);
     }
+}
+
+/// What an op's reference evaluation makes of the operands of a call along an axis, whose result has `size` bytes an element.
+fn along_axis(op: Op, inputs: &[(&[u8], DType, &Lines)], dims: [usize; 3]) -> Vec<u8> {
+    let shape = Shape::new(&dims).unwrap();
+    let value = |&(bytes, dtype, lines): &(&[u8], DType, &Lines)| {
+        let mut layout = Layout::contiguous(shape);
+        layout.offset = lines.offset as isize;
+        (0..3).for_each(|a| layout.strides[a] = lines.strides[a] as isize);
+        let size = dtype.size();
+        let elements: Vec<u8> =
+            positions(&layout).iter().flat_map(|&p| bytes[p * size..(p + 1) * size].to_vec()).collect();
+        HostValue::new(shape, HostData::from_bytes(dtype, &elements))
+    };
+    let operands: Vec<HostValue> = inputs.iter().map(value).collect();
+    op.rules().eval(&operands).unwrap().data.to_bytes()
+}
+
+/// The calls along an axis, by the ops they come from; `None`: another call.
+fn along(call: &Library, operands: &[Vec<u8>]) -> Option<Vec<u8>> {
+    Some(match call {
+        Library::ScatterIndex(s) => {
+            let op = Op::ScatterIndex { axis: 1, len: s.len };
+            along_axis(op, &[(&operands[0], DType::I64, &s.index)], s.dims)
+        }
+        Library::Scan(s) => {
+            let inputs: Vec<_> =
+                operands.iter().zip(&s.inputs).map(|(bytes, l)| (bytes.as_slice(), s.dtype, l)).collect();
+            along_axis(Op::Scan { kind: s.kind, axis: 1, reverse: s.reverse }, &inputs, s.dims)
+        }
+        Library::Argsort(s) => {
+            let op = Op::Argsort { axis: 1, descending: s.descending };
+            along_axis(op, &[(&operands[0], s.dtype, &s.input)], s.dims)
+        }
+        _ => return None,
+    })
 }
 
 fn matmul(

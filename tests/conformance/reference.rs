@@ -217,8 +217,8 @@ fn gradients_are_finite_differences() {
         if sample.operands.iter().any(|o| o.ty.dtype.is_half()) {
             continue;
         }
-        // Rows without a gradient rule (`detach`) stop gradients, whatever their slope.
-        if matches!(sample.op, stepgraph::op::Op::Elementwise(e) if e.row.grad.is_none()) {
+        // Ops without a gradient rule (`detach`) stop gradients, whatever their slope.
+        if !sample.op.carries_gradient() {
             continue;
         }
         let inputs = widen(&sample.inputs(1000 + i as u64));
@@ -265,6 +265,90 @@ fn gradients_are_finite_differences() {
         }
     }
     assert!(checked > 2000, "{checked}");
+}
+
+/// Gradients of gradients: those of Σ u·(∂ Σ v·op(x) / ∂x) by every operand and by v, against finite differences of the
+/// first gradient, in f64.
+#[test]
+fn gradients_of_gradients_are_finite_differences() {
+    let step = 1e-6;
+    let (mut checked, mut not_zero) = (0, 0);
+    for (i, sample) in samples().iter().enumerate().filter(|(_, s)| !s.is_special()) {
+        let forward = graph_of(sample);
+        let out = forward.outputs()[0];
+        let inputs = widen(&sample.inputs(2000 + i as u64));
+        let float = |k: &usize| matches!(inputs[*k].data, HostData::Real(..));
+        let floats: Vec<usize> = (0..inputs.len()).filter(float).collect();
+        let half = sample.operands.iter().any(|o| o.ty.dtype.is_half());
+        let small = !half && inputs.iter().all(|v| v.data.len() <= 300);
+        if !sample.op.carries_gradient() || !forward.node(out).ty.dtype.is_float() || floats.is_empty() || !small {
+            continue;
+        }
+        // The first gradient, by all float operands at once: its outputs are those of `first`, its inputs the
+        // operands and the seed v.
+        let mut first = forward.clone();
+        let seed = input(&mut first, forward.node(out).ty);
+        let leaves: Vec<NodeId> = first.inputs().iter().map(|i| i.node).collect();
+        let by: Vec<NodeId> = floats.iter().map(|&k| leaves[k]).collect();
+        let slopes = gradient(&mut first, out, seed, &by).unwrap_or_else(|e| panic!("{e}\n{forward}"));
+        let slopes: Vec<NodeId> = slopes.into_iter().flatten().collect();
+        let mut random = Random(i as u64);
+        let mut draw = |ty: Type| {
+            let values = (0..ty.shape.numel()).map(|_| random.unit() - 0.5).collect();
+            HostValue::new(ty.shape, HostData::Real(ty.dtype, values))
+        };
+        let mut given = inputs.clone();
+        given.push(draw(forward.node(out).ty));
+        let weights: Vec<HostValue> = slopes.iter().map(|&s| draw(first.node(s).ty)).collect();
+        let flat: Vec<f64> = weights.iter().flat_map(|w| w.data.to_f64()).collect();
+        let mut slopes_of = first.clone();
+        slopes.iter().for_each(|&s| slopes_of.output(s));
+        let total = |given: &[HostValue]| weighted(&evaluate(&slopes_of, given, Precision::F64)[1..], &flat);
+        // The second, by the same operands and the seed: a sum over the first one's results.
+        let mut second = first.clone();
+        let upstream: Vec<NodeId> = slopes.iter().map(|&s| input(&mut second, first.node(s).ty)).collect();
+        let targets: Vec<(usize, NodeId)> =
+            floats.iter().map(|&k| (k, leaves[k])).chain([(inputs.len(), seed)]).collect();
+        let nodes: Vec<NodeId> = targets.iter().map(|t| t.1).collect();
+        let mut parts: Vec<Vec<NodeId>> = vec![Vec::new(); targets.len()];
+        for (&slope, &u) in slopes.iter().zip(&upstream) {
+            let grads = gradient(&mut second, slope, u, &nodes).unwrap_or_else(|e| panic!("{e}\n{second}"));
+            for (part, grad) in parts.iter_mut().zip(grads) {
+                part.extend(grad);
+            }
+        }
+        let all = given.iter().cloned().chain(weights.iter().cloned()).collect::<Vec<_>>();
+        for ((k, _), parts) in targets.iter().zip(&parts) {
+            let count = given[*k].data.len();
+            let mut analytic = vec![0.0; count];
+            if !parts.is_empty() {
+                let mut backward = second.clone();
+                parts.iter().for_each(|&p| backward.output(p));
+                for part in &evaluate(&backward, &all, Precision::F64)[1..] {
+                    analytic.iter_mut().zip(part.data.to_f64()).for_each(|(a, p)| *a += p);
+                }
+            }
+            for p in (0..count).step_by((count / 6).max(1)) {
+                let at = |delta: f64| {
+                    let mut moved = given.clone();
+                    if let HostData::Real(_, v) = &mut moved[*k].data {
+                        v[p] += delta;
+                    }
+                    total(&moved)
+                };
+                let numeric = (at(step) - at(-step)) / (2.0 * step);
+                let bound = 1e-4 * numeric.abs().max(1.0);
+                assert!(
+                    (analytic[p] - numeric).abs() <= bound,
+                    "operand {k}, element {p}: second gradient {}, finite difference {numeric}\n{second}",
+                    analytic[p]
+                );
+                checked += 1;
+                not_zero += (*k < inputs.len() && numeric.abs() > 1e-3) as usize;
+            }
+        }
+    }
+    assert!(checked > 2000 && not_zero > 200, "{checked} checked, {not_zero} not zero by an operand");
 }
 
 #[test]

@@ -10,7 +10,10 @@ mod harness;
 mod check;
 
 mod activations;
+mod convolutions;
 mod losses;
+mod models;
 mod modules;
 mod norms;
+mod pooling;
 mod regular;

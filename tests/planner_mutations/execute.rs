@@ -3,7 +3,7 @@
 use stepgraph::base::HostValue;
 use stepgraph::base::host::HostData;
 use stepgraph::kernel::eval::{self, Memory};
-use stepgraph::kernel::library::{Library, Matmul};
+use stepgraph::kernel::library::{Library, Lines, Matmul};
 use stepgraph::op::samples::Random;
 use stepgraph::plan::{OutputStorage, Plan, SlotKind, StepKind};
 
@@ -142,7 +142,8 @@ pub fn run(plan: &Plan, inputs: &[HostValue], params: &[u64], how: &How) -> Resu
                 kernel.args.iter().map(|a| a.output).collect()
             }
             StepKind::Library(call) => {
-                if memory.len() != 3 || needs(call).iter().zip(&memory).any(|(&n, m)| m.len() < n) {
+                let needed = needs(call);
+                if memory.len() != needed.len() || needed.iter().zip(&memory).any(|(&n, m)| m.len() < n) {
                     return Err("operands of a library call beyond their slots".into());
                 }
                 // Whole elements only.
@@ -151,11 +152,11 @@ pub fn run(plan: &Plan, inputs: &[HostValue], params: &[u64], how: &How) -> Resu
                     let whole = memory[0].len() / 8 * 8;
                     memory[0].truncate(whole);
                 }
-                // A scatter zeroes its result, not what may lie behind it in the slot.
-                memory[2].truncate(needs(call)[2]);
                 let (last, rest) = memory.split_last_mut().unwrap();
+                // A call writes its result, not what may lie behind it in the slot.
+                last.truncate(needed[rest.len()]);
                 library(call, rest, last);
-                vec![false, false, true]
+                (0..needed.len()).map(|i| i + 1 == needed.len()).collect()
             }
         };
         for (((m, old), &(b, at, input)), written) in memory.iter().zip(&old).zip(&places).zip(written) {
@@ -189,24 +190,38 @@ pub fn run(plan: &Plan, inputs: &[HostValue], params: &[u64], how: &How) -> Resu
 }
 
 /// Bytes that each operand of a library call must have.
-fn needs(call: &Library) -> [usize; 3] {
+fn needs(call: &Library) -> Vec<usize> {
     let last = |axes: &[(usize, i64)]| {
         if axes.iter().any(|a| a.0 == 0) {
             return None;
         }
         Some(axes.iter().map(|&(n, s)| (n as i64 - 1) * s.max(0)).sum::<i64>() as usize + 1)
     };
+    let along = |dims: [usize; 3], l: &Lines| {
+        let axes: Vec<(usize, i64)> = dims.into_iter().zip(l.strides).collect();
+        last(&axes).map_or(0, |e| e + l.offset as usize)
+    };
     match call {
-        Library::Matmul(Matmul { batch, m, k, n, a, b, c, .. }) => {
-            [(a, *m, *k), (b, *k, *n), (c, *m, *n)].map(|(o, r, l)| {
+        Library::Matmul(Matmul { batch, m, k, n, a, b, c, .. }) => [(a, *m, *k), (b, *k, *n), (c, *m, *n)]
+            .map(|(o, r, l)| {
                 let axes: Vec<(usize, i64)> =
                     batch.iter().copied().zip(o.batch.iter().copied()).chain([(r, o.row), (l, o.col)]).collect();
                 last(&axes).map_or(0, |e| (e + o.offset as usize) * 4)
             })
-        }
+            .to_vec(),
         Library::ScatterAdd(s) => {
             let operand = |st: &[i64; 3]| last(&[(s.outer, st[0]), (s.count, st[1]), (s.inner, st[2])]).unwrap_or(0);
-            [operand(&s.index) * 8, operand(&s.src) * 4, s.outer * s.len * s.inner * 4]
+            vec![operand(&s.index) * 8, operand(&s.src) * 4, s.outer * s.len * s.inner * 4]
+        }
+        Library::ScatterIndex(s) => {
+            vec![along(s.dims, &s.index) * 8, s.dims[0] * s.len * s.dims[2] * 8]
+        }
+        Library::Scan(s) => {
+            let out = s.dims.iter().product::<usize>() * s.dtype.size();
+            s.inputs.iter().map(|l| along(s.dims, l) * s.dtype.size()).chain([out]).collect()
+        }
+        Library::Argsort(s) => {
+            vec![along(s.dims, &s.input) * s.dtype.size(), s.dims.iter().product::<usize>() * 8]
         }
     }
 }

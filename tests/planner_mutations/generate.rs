@@ -6,7 +6,7 @@ use stepgraph::base::{DType, HostValue, Layout, Loc, Scalar, Shape, Type};
 use stepgraph::ir::{Graph, InputKind, NodeId};
 use stepgraph::op::elementwise::{Elementwise, row};
 use stepgraph::op::samples::Random;
-use stepgraph::op::{AxisList, Op, ReduceKind};
+use stepgraph::op::{AxisList, Op, ReduceKind, ScanKind};
 
 /// A graph with inputs.
 pub struct Case {
@@ -97,7 +97,7 @@ fn step(g: &mut Graph, r: &mut Random, nodes: &[NodeId]) -> Option<NodeId> {
     let rank = dims.len();
     let axis = below(r, rank.max(1));
     let named = |name: &str| Elementwise::new(row(name).unwrap());
-    let op = match below(r, 16) {
+    let op = match below(r, 18) {
         0..=2 => Op::Elementwise(named(["neg", "tanh", "sin", "cos"][below(r, 4)])),
         3..=6 => return g.op(Op::Elementwise(named(["add", "sub", "mul"][below(r, 3)])), &[x, y], Loc::NONE).ok(),
         7 => Op::Elementwise(Elementwise { scalar: Some((1, Scalar::f32(0.75).constant())), ..named("mul") }),
@@ -123,7 +123,12 @@ fn step(g: &mut Graph, r: &mut Random, nodes: &[NodeId]) -> Option<NodeId> {
                 return None;
             }
             let start = below(r, 2) as i64;
-            Op::Slice { axis: axis as u8, start: Scalar::i64(start).constant(), len: dims[axis] - 1, step: 1 }
+            Op::Slice {
+                axis: axis as u8,
+                start: Scalar::i64(start).constant(),
+                len: dims[axis] - 1,
+                step: [1, -1][below(r, 2)],
+            }
         }
         14 => {
             if rank == 0 {
@@ -131,12 +136,30 @@ fn step(g: &mut Graph, r: &mut Random, nodes: &[NodeId]) -> Option<NodeId> {
             }
             return g.op(Op::Concat { axis: axis as u8 }, &[x, y], Loc::NONE).ok();
         }
+        15..=16 => {
+            if rank == 0 {
+                return None;
+            }
+            let (axis, turned) = (axis as u8, below(r, 2) == 0);
+            if below(r, 2) == 0 {
+                let order = g.op(Op::Argsort { axis, descending: turned }, &[x], Loc::NONE).ok()?;
+                return g.op(Op::Cast(DType::F32), &[order], Loc::NONE).ok();
+            }
+            if let Ok(v) = g.op(Op::Scan { kind: ScanKind::Recurrence, axis, reverse: turned }, &[y, x], Loc::NONE) {
+                return Some(v);
+            }
+            Op::Scan { kind: ScanKind::Sum, axis, reverse: turned }
+        }
         _ => {
             if rank == 0 || dims[axis] == 0 {
                 return None;
             }
             let ty = Type::new(DType::I64, shape(&dims));
             let index = g.input(ty, InputKind::External, Layout::contiguous(ty.shape), Loc::NONE);
+            if below(r, 3) == 0 {
+                let last = g.op(Op::ScatterIndex { axis: axis as u8, len: 3 }, &[index], Loc::NONE).ok()?;
+                return g.op(Op::Cast(DType::F32), &[last], Loc::NONE).ok();
+            }
             if below(r, 2) == 0 {
                 return g.op(Op::ScatterAdd { axis: axis as u8, len: 3 }, &[index, x], Loc::NONE).ok();
             }

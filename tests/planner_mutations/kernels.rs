@@ -138,6 +138,29 @@ fn library(call: &Library, add: Add<'_, Library>) {
                 }
             }
         }
+        Library::ScatterIndex(_) | Library::Scan(_) | Library::Argsort(_) => {
+            for which in 0..6 {
+                let name =
+                    ["longer before", "a longer axis", "longer after", "farther apart", "later", "a longer result"];
+                add("another call along an axis", name[which].into(), &|l| {
+                    let (dims, lines) = match l {
+                        Library::ScatterIndex(s) if which == 5 => {
+                            s.len += 1;
+                            return;
+                        }
+                        Library::ScatterIndex(s) => (&mut s.dims, &mut s.index),
+                        Library::Scan(s) => (&mut s.dims, &mut s.inputs[0]),
+                        Library::Argsort(s) => (&mut s.dims, &mut s.input),
+                        _ => return,
+                    };
+                    match which {
+                        0..3 => dims[which] += 1,
+                        3 => lines.strides[1] += 1,
+                        _ => lines.offset += 1,
+                    }
+                });
+            }
+        }
         Library::ScatterAdd(_) => {
             for which in 0..4 {
                 add(

@@ -5,8 +5,10 @@
 mod harness;
 
 mod aliasing;
+mod autograd;
 mod bounds;
 mod dtypes;
+mod explained;
 mod failures;
 mod freezing;
 mod gradients;

@@ -395,7 +395,7 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
         66 => Stmt::Unsqueeze { d, a: any(r), axis: small(r, 3) },
         67 => Stmt::Squeeze { d, a: any(r), axis: small(r, 3) },
         68..71 => {
-            Stmt::Slice { d, a: any(r), axis: small(r, 3), start: host(r, t), len: 1 + small(r, 4), step: small(r, 3) }
+            Stmt::Slice { d, a: any(r), axis: small(r, 3), start: host(r, t), len: 1 + small(r, 4), step: small(r, 5) }
         }
         71 => Stmt::Concat {
             d,

@@ -519,12 +519,14 @@ impl World {
                 let a = reg(*a)?;
                 let x = axis(&a, *x);
                 let have = a.dims().get(x as usize).copied().unwrap_or(0);
-                let step = 1 + *step as usize;
+                let (back, step) = (*step > 2, 1 + (*step % 3) as usize);
                 // The length is the same in every call; the start is not.
                 let most = have.div_ceil(step);
                 let len = (*len as usize).min(most);
                 let room = have.saturating_sub(len.max(1) * step - (step - 1)) + 1;
                 let start = self.host(*start, call).abs().min(1e6) as usize % room;
+                let reach = len.saturating_sub(1) * step;
+                let (start, step) = if back { (start + reach, -(step as isize)) } else { (start, step as isize) };
                 (d, a.slice_step(x, start, len, step)?)
             }
             Stmt::Concat { d, a, b, c, axis: x } => {

@@ -17,6 +17,9 @@ pub(super) fn calls(plan: &Checked, isa: Isa, pool: &Arc<Pool>) -> Result<Vec<Ca
         StepKind::Kernel(_) => vm::kernel(plan, i, isa, pool),
         StepKind::Library(Library::Matmul(_)) => matmul::matmul(plan, i, for_matmul(isa), pool),
         StepKind::Library(Library::ScatterAdd(_)) => vm::scatter_add(plan, i),
+        StepKind::Library(Library::ScatterIndex(_)) => vm::scatter_index(plan, i),
+        StepKind::Library(Library::Scan(_)) => vm::scan(plan, i, pool),
+        StepKind::Library(Library::Argsort(_)) => vm::argsort(plan, i, pool),
     };
     plan.plan().steps.iter().map(|s| &s.kind).enumerate().map(call).collect()
 }

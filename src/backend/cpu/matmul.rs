@@ -8,13 +8,15 @@
 //!
 //! The kernels are our own, because a library's are free to cut k where a cache size suggests it.
 //! The tile ([`kernel`]) holds a block of C in registers over a whole slice; this file decides which
-//! operand runs along the vector, what is packed, and how the product is split over the pool.
+//! operand runs along the vector, what is packed, and how the product is split over the pool. Products of 16-bit floats
+//! are made in f32 and rounded once ([`half`]).
 //!
 //! Relies on the thread pool and, but for [`call`] (a plan's products), on nothing else in the crate. Allocates nothing in steady state
 //! (scratch memory is kept per thread).
 
 mod call;
 mod dots;
+mod half;
 mod isa;
 mod kernel;
 mod pack;

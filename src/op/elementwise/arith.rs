@@ -139,6 +139,17 @@ pub static DETACH: Row = Row {
     domain: (-4.0, 4.0),
 };
 
+/// `a`, as a value that gradients can be taken with respect to.
+pub static TRACK: Row = Row {
+    name: "track",
+    arity: 1,
+    dtypes: DTypes::Float,
+    formula: |_, _, x| x[0],
+    reference: |x| x[0],
+    grad: Some(|g, _, _| Ok(Some(g.grad))),
+    domain: (-4.0, 4.0),
+};
+
 /// `max(a, 0)`, NaN where `a` is; the gradient at 0 is 0.
 pub static RELU: Row = Row {
     name: "relu",
@@ -170,4 +181,4 @@ fn to_winner(
     g.row(&logic::SELECT, &[loses.into(), 0.0.into(), shared.into()]).map(Some)
 }
 
-pub static ROWS: &[&Row] = &[&ADD, &SUB, &MUL, &DIV, &NEG, &ABS, &RECIP, &MAXIMUM, &MINIMUM, &RELU, &DETACH];
+pub static ROWS: &[&Row] = &[&ADD, &SUB, &MUL, &DIV, &NEG, &ABS, &RECIP, &MAXIMUM, &MINIMUM, &RELU, &DETACH, &TRACK];

@@ -2,6 +2,7 @@
 
 use super::run::{Random, check};
 use super::*;
+use crate::op::ScanKind;
 
 struct Grow {
     m: Make,
@@ -56,7 +57,7 @@ impl Grow {
         let rank = dims.len();
         let axis = self.r.below(rank.max(1));
         let loc = Loc::NONE;
-        let op = match self.r.below(24) {
+        let op = match self.r.below(26) {
             0..=3 => {
                 let name = ["neg", "exp", "tanh", "relu", "sqrt", "abs", "log", "sin"][self.r.below(8)];
                 return Some(self.m.row(name, &[x]));
@@ -126,6 +127,7 @@ impl Grow {
                 let step = 1 + self.r.below(2);
                 let len = 1 + self.r.below(dims[axis].div_ceil(step));
                 let start = self.start(dims[axis] - ((len - 1) * step + 1));
+                let step = if self.r.below(3) == 0 { -(step as isize) } else { step as isize };
                 Op::Slice { axis: axis as u8, start, len, step }
             }
             20 => {
@@ -135,7 +137,7 @@ impl Grow {
                 let reach = dims[axis].saturating_sub(1) * 2 + 1;
                 let len = reach + self.r.below(3);
                 let start = self.start(len - reach);
-                Op::Unslice { axis: axis as u8, start, len, step: 2 }
+                Op::Unslice { axis: axis as u8, start, len, step: if self.r.below(3) == 0 { -2 } else { 2 } }
             }
             21 => {
                 let y = self.m.row("neg", &[x]);
@@ -155,6 +157,32 @@ impl Grow {
                 let t = self.m.permute(&order, x);
                 return Some(if self.r.below(2) == 0 { self.m.matmul(x, t) } else { self.m.matmul(t, x) });
             }
+            23 => {
+                if rank == 0 {
+                    return None;
+                }
+                let (axis, turned) = (axis as u8, self.r.below(2) == 0);
+                match self.r.below(4) {
+                    0 => {
+                        let order = self.m.g.op(Op::Argsort { axis, descending: turned }, &[x], loc).ok()?;
+                        return self.m.g.op(Op::Gather { axis }, &[x, order], loc).ok();
+                    }
+                    1 => Op::Scan { kind: ScanKind::Product, axis, reverse: turned },
+                    2 => {
+                        let op = Op::Scan { kind: ScanKind::Recurrence, axis, reverse: turned };
+                        let y = self.m.row("tanh", &[x]);
+                        return self.m.g.op(op, &[y, x], loc).ok();
+                    }
+                    _ => Op::Scan { kind: ScanKind::Sum, axis, reverse: turned },
+                }
+            }
+            24 => {
+                let axes = if rank == 0 { 0 } else { 1 + self.r.below((1 << rank) - 1) as u8 };
+                let places = self.m.g.op(Op::Iota { shape: s, axes }, &[], loc).ok()?;
+                let places = self.m.g.op(Op::Cast(DType::F32), &[places], loc).ok()?;
+                let add = Op::Elementwise(Elementwise::new(named("add")));
+                return self.m.g.op(add, &[places, x], loc).ok();
+            }
             _ => {
                 if rank == 0 || dims[axis] == 0 {
                     let (seed, counter) = (self.param(DType::I64, 77), self.param(DType::I64, 5));
@@ -167,6 +195,11 @@ impl Grow {
                 let mut at = dims.clone();
                 at[axis] = [1, 2, dims[axis]][self.r.below(3)];
                 let index = self.index(&at);
+                if self.r.below(4) == 0 {
+                    let op = Op::ScatterIndex { axis: axis as u8, len: 1 + self.r.below(5) };
+                    let last = self.m.g.op(op, &[index], loc).ok()?;
+                    return self.m.g.op(Op::Cast(DType::F32), &[last], loc).ok();
+                }
                 if self.r.below(3) == 0 && at == dims {
                     let op = Op::ScatterAdd { axis: axis as u8, len: 1 + self.r.below(5) };
                     return self.m.g.op(op, &[index, x], loc).ok();

@@ -4,10 +4,11 @@
 use crate::base::dtype::NumberKind;
 use crate::base::host::HostData;
 use crate::base::scalar::{Origin, Scalar};
-use crate::base::{HostValue, Layout};
+use crate::base::{DType, HostValue, Layout, Shape};
 use crate::ir::{Graph, NodeOp};
 use crate::kernel::eval::{self, Memory};
-use crate::kernel::library::{Library, MATMUL_SLICE, Matmul, Operand, ScatterAdd};
+use crate::kernel::library::{Library, Lines, MATMUL_SLICE, Matmul, Operand, ScatterAdd};
+use crate::op::Op;
 use crate::plan::{OutputStorage, Plan, SlotKind, StepKind};
 
 /// A small generator of test data (xorshift).
@@ -147,6 +148,11 @@ pub fn run(plan: &Plan, inputs: &[HostValue], params: &[u64], order: u64, exclus
                 scatter_add(s, &mut memory);
                 vec![false, false, true]
             }
+            StepKind::Library(call) => {
+                let last = memory.len() - 1;
+                memory[last] = along(call, &memory[..last]).unwrap();
+                (0..=last).map(|i| i == last).collect()
+            }
         };
         for ((slot, bytes), _) in slots.iter().zip(&memory).zip(&written).filter(|w| *w.1) {
             let target = match slot.kind {
@@ -200,6 +206,42 @@ fn random_order(plan: &Plan, r: &mut Random) -> Vec<usize> {
     }
     assert_eq!(out.len(), n);
     out
+}
+
+/// What an op's reference evaluation makes of the operands of a call along an axis, whose result has `size` bytes an element.
+fn along_axis(op: Op, inputs: &[(&[u8], DType, &Lines)], dims: [usize; 3]) -> Vec<u8> {
+    let shape = Shape::new(&dims).unwrap();
+    let value = |&(bytes, dtype, lines): &(&[u8], DType, &Lines)| {
+        let mut layout = Layout::contiguous(shape);
+        layout.offset = lines.offset as isize;
+        (0..3).for_each(|a| layout.strides[a] = lines.strides[a] as isize);
+        let size = dtype.size();
+        let elements: Vec<u8> =
+            positions(&layout).iter().flat_map(|&p| bytes[p * size..(p + 1) * size].to_vec()).collect();
+        HostValue::new(shape, HostData::from_bytes(dtype, &elements))
+    };
+    let operands: Vec<HostValue> = inputs.iter().map(value).collect();
+    op.rules().eval(&operands).unwrap().data.to_bytes()
+}
+
+/// The calls along an axis, by the ops they come from; `None`: another call.
+fn along(call: &Library, operands: &[Vec<u8>]) -> Option<Vec<u8>> {
+    Some(match call {
+        Library::ScatterIndex(s) => {
+            let op = Op::ScatterIndex { axis: 1, len: s.len };
+            along_axis(op, &[(&operands[0], DType::I64, &s.index)], s.dims)
+        }
+        Library::Scan(s) => {
+            let inputs: Vec<_> =
+                operands.iter().zip(&s.inputs).map(|(bytes, l)| (bytes.as_slice(), s.dtype, l)).collect();
+            along_axis(Op::Scan { kind: s.kind, axis: 1, reverse: s.reverse }, &inputs, s.dims)
+        }
+        Library::Argsort(s) => {
+            let op = Op::Argsort { axis: 1, descending: s.descending };
+            along_axis(op, &[(&operands[0], s.dtype, &s.input)], s.dims)
+        }
+        _ => return None,
+    })
 }
 
 fn f32_at(m: &[u8], i: i64) -> f32 {

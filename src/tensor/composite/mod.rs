@@ -2,16 +2,20 @@
 //! by the rules of fusion, and the gradients are those of the operations that each is made of.
 
 mod activation;
+mod convolution;
 mod dropout;
 mod loss;
 mod normalization;
+mod pooling;
 mod softmax;
 
 use crate::base::{Error, Loc, Result};
 use crate::tensor::Tensor;
 
+pub use convolution::Convolution;
 pub use loss::{CrossEntropy, Reduction};
 pub use normalization::BatchNormOptions;
+pub use pooling::Pooling;
 
 /// Refuses tensors that hold no floats. Called inside the method's scope, whose place the error has.
 #[track_caller]

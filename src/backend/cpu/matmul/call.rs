@@ -1,9 +1,8 @@
 //! Matrix products of a plan as calls of the dispatcher.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{Isa, Matmul, Strides, elements};
+use super::{Isa, Matmul, Strides};
 use crate::backend::cpu::threads::Pool;
 use crate::backend::dispatch::Call;
 use crate::base::dtype::{bf16, f16};
@@ -74,17 +73,12 @@ unsafe extern "C" fn run_matmul(call: *const MatmulCall, slots: *const *mut u8, 
         let base = call.slots.map(|s| *slots.add(s as usize));
         match call.dtype {
             DType::F64 => call.each::<f64>(base, |a, b, c| call.product.run(call.isa, &call.pool, a, b, c)),
-            DType::BF16 => call.each::<bf16>(base, |a, b, c| call.widened(a, b, c, bf16::to_f32, bf16::from_f32)),
-            DType::F16 => call.each::<f16>(base, |a, b, c| call.widened(a, b, c, f16::to_f32, f16::from_f32)),
+            DType::BF16 => call.each::<bf16>(base, |a, b, c| call.product.run_halves(call.isa, &call.pool, a, b, c)),
+            DType::F16 => call.each::<f16>(base, |a, b, c| call.product.run_halves(call.isa, &call.pool, a, b, c)),
             _ => call.each::<f32>(base, |a, b, c| call.product.run(call.isa, &call.pool, a, b, c)),
         }
     }
     0
-}
-
-thread_local! {
-    /// 16-bit operands in f32, and the product before it is rounded.
-    static WIDE: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
 }
 
 impl MatmulCall {
@@ -107,46 +101,4 @@ impl MatmulCall {
             product(a, b, c);
         }
     }
-
-    /// The product of 16-bit operands: widened to f32, multiplied there, rounded once.
-    ///
-    /// # Safety
-    /// As for [`Matmul::run`].
-    unsafe fn widened<T: Copy>(&self, a: *const T, b: *const T, c: *mut T, widen: fn(T) -> f32, round: fn(f32) -> T) {
-        let p = &self.product;
-        WIDE.with_borrow_mut(|[wide_a, wide_b, wide_c]| {
-            // SAFETY: the copies are row-major and as large as the product says; the elements read and written are the
-            // product's own.
-            unsafe {
-                gather(wide_a, (p.batch, p.m, p.k), p.a, a, widen);
-                gather(wide_b, (p.batch, p.k, p.n), p.b, b, widen);
-                wide_c.clear();
-                wide_c.resize(p.batch * p.m * p.n, 0.0);
-                let wide = Matmul::row_major(p.batch, p.m, p.k, p.n);
-                wide.run(self.isa, &self.pool, wide_a.as_ptr(), wide_b.as_ptr(), wide_c.as_mut_ptr());
-                for ((batch, i, j), &v) in elements(p.batch, p.m, p.n).zip(wide_c.iter()) {
-                    *c.wrapping_offset(p.c.at(batch, i, j)) = round(v);
-                }
-            }
-        });
-    }
-}
-
-/// The elements of a batch of matrices, row-major, in f32.
-///
-/// # Safety
-/// They are valid for reading.
-unsafe fn gather<T: Copy>(
-    into: &mut Vec<f32>,
-    (batch, rows, cols): (usize, usize, usize),
-    strides: Strides,
-    from: *const T,
-    widen: fn(T) -> f32,
-) {
-    into.clear();
-    into.reserve(batch * rows * cols);
-    // SAFETY: the caller's promise.
-    into.extend(
-        elements(batch, rows, cols).map(|(x, i, j)| widen(unsafe { *from.wrapping_offset(strides.at(x, i, j)) })),
-    );
 }

@@ -5,6 +5,7 @@
 //! one word for all lanes (`B`). `R` forms take the operands in reverse. One table below gives the
 //! codes, what they do and which [`Instr`] they implement.
 
+use crate::backend::cpu::vm::long::{self, Long};
 use crate::backend::cpu::vm::simd::{Portable, Simd};
 use crate::kernel::Instr;
 
@@ -313,6 +314,8 @@ pub(super) struct Machine {
     pub narrow: Exec,
     pub fold: Fold,
     pub fold_rows: FoldRows,
+    /// Instructions with 64-bit lanes.
+    pub long: Long,
 }
 
 impl Machine {
@@ -465,7 +468,7 @@ table!(folds);
 
 /// The instances of one instruction set.
 macro_rules! machine {
-    ($name:ident, $simd:ty, $full:path $(, $features:literal)?) => {
+    ($name:ident, $simd:ty, $full:path, $long:path $(, $features:literal)?) => {
         pub(super) mod $name {
             use super::*;
 
@@ -491,18 +494,26 @@ macro_rules! machine {
                 unsafe { super::fold_rows::<$simd>(code, from, to, row, lanes) }
             }
 
-            pub(in super::super) const MACHINE: Machine = Machine { full: $full, short, narrow, fold, fold_rows };
+            pub(in super::super) const MACHINE: Machine =
+                Machine { full: $full, short, narrow, fold, fold_rows, long: $long };
         }
     };
 }
 
-machine!(portable, Portable, short);
+machine!(portable, Portable, short, long::portable);
 #[cfg(target_arch = "x86_64")]
 machine!(
     avx512,
     crate::backend::cpu::vm::x86::Avx512,
     crate::backend::cpu::vm::threaded::avx512::full,
+    long::avx512,
     "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
 );
 #[cfg(target_arch = "x86_64")]
-machine!(avx2, crate::backend::cpu::vm::x86::Avx2, crate::backend::cpu::vm::threaded::avx2::full, "avx2,fma,f16c");
+machine!(
+    avx2,
+    crate::backend::cpu::vm::x86::Avx2,
+    crate::backend::cpu::vm::threaded::avx2::full,
+    long::avx2,
+    "avx2,fma,f16c"
+);

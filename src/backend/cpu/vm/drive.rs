@@ -239,7 +239,7 @@ impl Run<'_> {
                     for ((slot, arg), &ty) in lanes.iter_mut().zip(&args).zip(instr.operands()) {
                         *slot = self.lanes_of(*arg, ty);
                     }
-                    long::run(instr, lanes, self.entry(into), self.lanes);
+                    (self.program.machine.long)(instr, lanes, self.entry(into), self.lanes);
                 }
                 Action::Fold { code, from, into } => {
                     let (from, into) = (self.entry(from).cast_const(), self.entry(into));
@@ -248,7 +248,7 @@ impl Run<'_> {
                 Action::Combine { combine, value, into } => {
                     let into = self.entry(into);
                     let args = [(into.cast_const(), 8), self.lanes_of(value, Ty::I64), (std::ptr::null(), 0)];
-                    long::run(combine.instr(), args, into, self.lanes);
+                    (self.program.machine.long)(combine.instr(), args, into, self.lanes);
                 }
             }
         }
@@ -421,7 +421,7 @@ impl Run<'_> {
         unsafe {
             if p.reductions[r].size == 8 {
                 let args = [(x.cast_const(), 8), (y.cast_const(), 8), (std::ptr::null(), 0)];
-                return long::run(p.reductions[r].combine.instr(), args, x, lanes);
+                return (p.machine.long)(p.reductions[r].combine.instr(), args, x, lanes);
             }
             *self.table.add(p.pair[0] as usize) = x;
             *self.table.add(p.pair[1] as usize) = y;

@@ -1,32 +1,114 @@
 //! Instructions with 64-bit lanes (integers and f64), from memory to memory.
+//!
+//! The loops are compiled once per instruction set: plain Rust over contiguous lanes or one word for all, which the compiler
+//! vectorises. Nothing is contracted or re-associated, so all have the same bits.
 
 use crate::kernel::{Instr, Ty, meaning};
 
 /// An operand: the first lane and bytes from lane to lane (0 for a word).
 pub(super) type Lanes = (*const u8, usize);
 
-/// Writes `instr` of `args` to `lanes` lanes at `into`.
+/// Writes `instr` of `args` to `lanes` lanes at `into`, which may be one of the operands' tiles.
 ///
 /// # Safety
-/// Every operand and `into` are valid for `lanes` lanes of their types.
-pub(super) unsafe fn run(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: usize) {
-    macro_rules! get {
-        ($i:expr, $k:expr, $t:ty) => {
-            args[$k].0.add($i * args[$k].1).cast::<$t>().read_unaligned()
-        };
+/// Every operand and `into` are valid for `lanes` lanes of their types; the CPU has the features of the instance.
+pub(super) type Long = unsafe fn(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: usize);
+
+/// Where the operand's lane `i` lies, as a `T`.
+#[inline(always)]
+fn lane<T>(a: Lanes, i: usize) -> *const T {
+    a.0.cast::<T>().wrapping_add(i)
+}
+
+/// `into[i] = f(a[i])`.
+///
+/// # Safety
+/// As [`Long`].
+#[inline(always)]
+unsafe fn one<A: Copy, O>(a: Lanes, into: *mut u8, lanes: usize, f: impl Fn(A) -> O) {
+    let into = into.cast::<O>();
+    // SAFETY: the caller's contract.
+    unsafe {
+        if a.1 == 0 {
+            let x = lane::<A>(a, 0).read_unaligned();
+            (0..lanes).for_each(|i| into.add(i).write_unaligned(f(x)));
+        } else {
+            (0..lanes).for_each(|i| into.add(i).write_unaligned(f(lane::<A>(a, i).read_unaligned())));
+        }
     }
-    // One loop per instruction, so that each can be vectorised.
-    macro_rules! each {
-        ($out:ty, $($a:ident: $t:ty),* => $e:expr) => {
-            for i in 0..lanes {
-                let mut _k = 0;
-                $(let $a = get!(i, _k, $t); _k += 1;)*
-                into.cast::<$out>().add(i).write_unaligned($e);
+}
+
+/// `into[i] = f(a[i], b[i])`.
+///
+/// # Safety
+/// As [`Long`].
+#[inline(always)]
+unsafe fn two<A: Copy, B: Copy, O>(a: Lanes, b: Lanes, into: *mut u8, lanes: usize, f: impl Fn(A, B) -> O) {
+    let out = into.cast::<O>();
+    // SAFETY: the caller's contract.
+    unsafe {
+        match (a.1, b.1) {
+            (0, _) => {
+                let x = lane::<A>(a, 0).read_unaligned();
+                one(b, into, lanes, |y| f(x, y));
             }
+            (_, 0) => {
+                let y = lane::<B>(b, 0).read_unaligned();
+                one(a, into, lanes, |x| f(x, y));
+            }
+            _ => {
+                for i in 0..lanes {
+                    out.add(i).write_unaligned(f(lane::<A>(a, i).read_unaligned(), lane::<B>(b, i).read_unaligned()));
+                }
+            }
+        }
+    }
+}
+
+/// `into[i] = c[i] ? a[i] : b[i]`.
+///
+/// # Safety
+/// As [`Long`].
+#[inline(always)]
+unsafe fn choose(c: Lanes, a: Lanes, b: Lanes, into: *mut u8, lanes: usize) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let pick = |c: u32, x: u64, y: u64| if c != 0 { x } else { y };
+        if c.1 == 0 {
+            return one(if lane::<u32>(c, 0).read_unaligned() != 0 { a } else { b }, into, lanes, |x: u64| x);
+        }
+        match (a.1, b.1) {
+            (0, _) => {
+                let x = lane::<u64>(a, 0).read_unaligned();
+                two(c, b, into, lanes, |c, y| pick(c, x, y));
+            }
+            (_, 0) => {
+                let y = lane::<u64>(b, 0).read_unaligned();
+                two(c, a, into, lanes, |c, x| pick(c, x, y));
+            }
+            _ => {
+                for i in 0..lanes {
+                    let at = |l: Lanes| lane::<u64>(l, i).read_unaligned();
+                    let r = pick(lane::<u32>(c, i).read_unaligned(), at(a), at(b));
+                    into.cast::<u64>().add(i).write_unaligned(r);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn run(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: usize) {
+    macro_rules! each {
+        ($out:ty, $a:ident: $ta:ty => $e:expr) => {
+            one::<$ta, $out>(args[0], into, lanes, |$a| $e)
+        };
+        ($out:ty, $a:ident: $ta:ty, $b:ident: $tb:ty => $e:expr) => {
+            two::<$ta, $tb, $out>(args[0], args[1], into, lanes, |$a, $b| $e)
         };
     }
     let truth = |b: bool| 0u32.wrapping_sub(b as u32);
-    // SAFETY: the caller's contract.
+    // SAFETY: the contract of `Long`.
     unsafe {
         match instr {
             Instr::LAdd => each!(i64, a: i64, b: i64 => a.wrapping_add(b)),
@@ -40,7 +122,7 @@ pub(super) unsafe fn run(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: u
             Instr::LXor => each!(i64, a: i64, b: i64 => a ^ b),
             Instr::LEq => each!(u32, a: i64, b: i64 => truth(a == b)),
             Instr::LLt => each!(u32, a: i64, b: i64 => truth(a < b)),
-            Instr::LSelect => each!(i64, c: u32, a: i64, b: i64 => if c != 0 { a } else { b }),
+            Instr::LSelect | Instr::DSelect => choose(args[0], args[1], args[2], into, lanes),
             Instr::LToF => each!(f32, a: i64 => a as f32),
             Instr::FToL => each!(i64, a: f32 => a as i64),
             Instr::WrapI8 => each!(i64, a: i64 => a as i8 as i64),
@@ -59,29 +141,59 @@ pub(super) unsafe fn run(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: u
             Instr::DNe => each!(u32, a: f64, b: f64 => truth(a != b)),
             Instr::DLt => each!(u32, a: f64, b: f64 => truth(a < b)),
             Instr::DLe => each!(u32, a: f64, b: f64 => truth(a <= b)),
-            Instr::DSelect => each!(u64, c: u32, a: u64, b: u64 => if c != 0 { a } else { b }),
             Instr::FToD => each!(f64, a: f32 => a as f64),
             Instr::DToF => each!(f32, a: f64 => a as f32),
             Instr::LToD => each!(f64, a: i64 => a as f64),
             Instr::DToL => each!(i64, a: f64 => a as i64),
             Instr::LToU => each!(u32, a: i64 => a as u32),
             Instr::UToL => each!(i64, a: u32 => a as i64),
-            // The rest are rare: by their reference meaning.
-            _ => {
-                let types = instr.operands();
-                for i in 0..lanes {
-                    let mut words = [0u64; 3];
-                    for (k, &ty) in types.iter().enumerate() {
-                        words[k] = if ty.is_wide() { get!(i, k, u64) } else { get!(i, k, u32) as u64 };
-                    }
-                    let r = instr.eval(&words);
-                    match instr.result() {
-                        Ty::I64 | Ty::F64 => into.cast::<u64>().add(i).write_unaligned(r),
-                        Ty::Bool => into.cast::<u32>().add(i).write_unaligned(truth(r != 0)),
-                        _ => into.cast::<u32>().add(i).write_unaligned(r as u32),
-                    }
-                }
+            // The rest are rare, or call a function for each lane: by their reference meaning.
+            _ => by_meaning(instr, args, into, lanes),
+        }
+    }
+}
+
+/// # Safety
+/// As [`Long`], of any instruction set.
+#[inline(never)]
+unsafe fn by_meaning(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: usize) {
+    let types = instr.operands();
+    // SAFETY: the caller's contract.
+    unsafe {
+        for i in 0..lanes {
+            let mut words = [0u64; 3];
+            for (k, &ty) in types.iter().enumerate() {
+                let at = args[k].0.add(i * args[k].1);
+                words[k] = if ty.is_wide() {
+                    at.cast::<u64>().read_unaligned()
+                } else {
+                    at.cast::<u32>().read_unaligned() as u64
+                };
+            }
+            let r = instr.eval(&words);
+            match instr.result() {
+                Ty::I64 | Ty::F64 => into.cast::<u64>().add(i).write_unaligned(r),
+                Ty::Bool => into.cast::<u32>().add(i).write_unaligned(0u32.wrapping_sub((r != 0) as u32)),
+                _ => into.cast::<u32>().add(i).write_unaligned(r as u32),
             }
         }
     }
 }
+
+/// The instance of an instruction set.
+macro_rules! instance {
+    ($name:ident $(, $features:literal)?) => {
+        /// # Safety
+        /// As [`Long`].
+        $(#[target_feature(enable = $features)])?
+        pub(super) unsafe fn $name(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: usize) {
+            // SAFETY: the contract of `Long`.
+            unsafe { run(instr, args, into, lanes) }
+        }
+    };
+}
+instance!(portable);
+#[cfg(target_arch = "x86_64")]
+instance!(avx512, "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma");
+#[cfg(target_arch = "x86_64")]
+instance!(avx2, "avx2,fma");

@@ -3,7 +3,8 @@
 //! A program works on tiles of 128 lanes. [`space`] chooses which points of the domain share a tile, [`lower`]
 //! and [`emit`] schedule the body into machine code and spills, [`code`] and [`threaded`] execute it with
 //! one instance per instruction set, [`drive`] loops over tiles and combines reductions, [`memory`] does the
-//! accesses that are not contiguous, [`long`] the 64-bit lanes. May rely on `base` and `kernel`;
+//! accesses that are not contiguous, [`long`] the 64-bit lanes; [`scan`], [`sort`], [`scatter_add`] and [`scatter_index`] are the calls
+//! along an axis, which are no programs. May rely on `base` and `kernel`;
 //! guarantees the bits of [`crate::kernel::eval`] (NaN payloads excepted) for every instruction set and any
 //! number of parts. The launcher sets the floating-point control word.
 
@@ -18,8 +19,11 @@ mod long;
 mod lower;
 mod memory;
 mod program;
+mod scan;
 mod scatter_add;
+mod scatter_index;
 mod simd;
+mod sort;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -31,7 +35,10 @@ mod x86;
 pub(in crate::backend::cpu) use call::kernel;
 pub use isa::Isa;
 pub use program::Program;
+pub(in crate::backend::cpu) use scan::scan;
 pub(in crate::backend::cpu) use scatter_add::scatter_add;
+pub(in crate::backend::cpu) use scatter_index::scatter_index;
+pub(in crate::backend::cpu) use sort::argsort;
 
 use crate::base::Result;
 use crate::kernel::Kernel;

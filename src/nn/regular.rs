@@ -1,0 +1,69 @@
+//! Dropout and embedding layers.
+
+use crate::base::Result;
+use crate::base::location::Scope;
+use crate::nn::{Mode, impl_module, init};
+use crate::tensor::{Device, Rng, Tensor, Var};
+
+/// Dropout while it trains (see [`Mode`]): [`Tensor::dropout`]; else it does nothing.
+///
+/// ```
+/// use stepgraph::nn::{Dropout, Module};
+/// # use stepgraph::{DType, Device, Result, Rng, Tensor};
+/// # fn main() -> Result<()> {
+/// let layer = Dropout::new(0.5, &Rng::seed_from(1));
+/// let x = Tensor::ones([8], DType::F32, &Device::cpu())?;
+/// assert!(layer.forward(&x)?.to_vec::<f32>()?.iter().all(|&v| v == 0.0 || v == 2.0));
+/// layer.eval();
+/// assert_eq!(layer.forward(&x)?.to_vec::<f32>()?, [1.0; 8]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    /// The probability that an element is dropped.
+    pub p: f64,
+    /// Where the masks are drawn.
+    pub rng: Rng,
+    /// Whether it drops anything.
+    pub mode: Mode,
+}
+impl_module!(Dropout { mode });
+
+impl Dropout {
+    /// With probability `p`; masks come from the stream of `rng`.
+    pub fn new(p: f64, rng: &Rng) -> Dropout {
+        Dropout { p, rng: rng.clone(), mode: Mode::default() }
+    }
+
+    /// Elements dropped and the others scaled while it trains, else `x` itself.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        if self.mode.is_training() { x.dropout(self.p, &self.rng) } else { Ok(x.clone()) }
+    }
+}
+
+/// A table of vectors, looked up by integer ids: [`Tensor::embedding`].
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    /// `[entries, width]`.
+    pub weight: Var,
+}
+impl_module!(Embedding { weight });
+
+impl Embedding {
+    /// Drawn from the normal distribution of mean 0 and standard deviation 1 (PyTorch's default). f32.
+    #[track_caller]
+    pub fn new(entries: usize, width: usize, rng: &Rng, device: &Device) -> Result<Embedding> {
+        let _scope = Scope::enter();
+        Ok(Embedding { weight: Var::new(&init::normal([entries, width], 1.0, rng, device)?)? })
+    }
+
+    /// Ids of any shape; the result is `[ids.., width]`.
+    #[track_caller]
+    pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.weight.get().embedding(ids)
+    }
+}

@@ -1,0 +1,113 @@
+//! Layers one after the other, and the activations between them.
+
+use crate::base::Result;
+use crate::base::location::Scope;
+use crate::nn::{
+    BatchNorm1d, BatchNorm2d, Conv1d, Conv2d, ConvTranspose2d, Dropout, LayerNorm, Linear, Module, RmsNorm, Visitor,
+};
+use crate::tensor::Tensor;
+
+/// A module of one tensor to one tensor.
+pub trait Layer: Module {
+    /// The layer applied to `x`.
+    fn forward(&self, x: &Tensor) -> Result<Tensor>;
+}
+
+macro_rules! layers {
+    ($($layer:ty),* $(,)?) => { $(impl Layer for $layer {
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            <$layer>::forward(self, x)
+        }
+    })* };
+}
+layers!(Linear, Conv1d, Conv2d, ConvTranspose2d, Dropout, LayerNorm, RmsNorm, BatchNorm1d, BatchNorm2d, Sequential);
+
+/// Layers applied in order; their parameters are named by their places (`0.weight`, `2.bias`).
+///
+/// ```
+/// use stepgraph::nn::{self, Linear, Module, Relu, Sequential};
+/// # use stepgraph::{DType, Device, Result, Rng, Tensor};
+/// # fn main() -> Result<()> {
+/// let (rng, device) = (Rng::seed_from(0), Device::cpu());
+/// let model = Sequential::new()
+///     .then(Linear::new(4, 8, &rng, &device)?)
+///     .then(Relu)
+///     .then(nn::Function(|x: &Tensor| x.mul(0.5)))
+///     .then(Linear::new(8, 2, &rng, &device)?);
+/// assert_eq!(model.forward(&Tensor::ones([1, 4], DType::F32, &device)?)?.dims(), [1, 2]);
+/// assert_eq!(model.named_parameters()[2].0, "3.weight");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+pub struct Sequential(pub Vec<Box<dyn Layer>>);
+
+impl Sequential {
+    /// No layers: the identity.
+    pub fn new() -> Sequential {
+        Sequential::default()
+    }
+
+    /// With `layer` after the others.
+    pub fn then(mut self, layer: impl Layer + 'static) -> Sequential {
+        self.0.push(Box::new(layer));
+        self
+    }
+
+    /// All layers, one after the other.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        self.0.iter().try_fold(x.clone(), |x, layer| layer.forward(&x))
+    }
+}
+
+impl Module for Sequential {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        for (i, layer) in self.0.iter().enumerate() {
+            let module: &dyn Module = &**layer;
+            visitor.field(&i.to_string(), module);
+        }
+    }
+}
+
+/// A function as a layer without parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Function<F>(pub F);
+
+impl<F> Module for Function<F> {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}
+
+impl<F: Fn(&Tensor) -> Result<Tensor>> Layer for Function<F> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        (self.0)(x)
+    }
+}
+
+macro_rules! activations {
+    ($($(#[$doc:meta])* $name:ident = $method:ident;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $name;
+
+        impl Module for $name {
+            fn visit(&self, _: &mut Visitor<'_>) {}
+        }
+
+        impl Layer for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                x.$method()
+            }
+        }
+    )* };
+}
+
+activations! {
+    /// [`Tensor::relu`] as a layer.
+    Relu = relu;
+    /// [`Tensor::tanh`] as a layer.
+    Tanh = tanh;
+    /// [`Tensor::gelu_tanh`] as a layer.
+    GeluTanh = gelu_tanh;
+}

@@ -1,0 +1,120 @@
+//! Pooling: windows, then their maximum or mean.
+
+use crate::base::location::Scope;
+use crate::base::{Error, Loc, Result};
+use crate::tensor::Tensor;
+use crate::tensor::composite::convolution::pad;
+use crate::tensor::composite::need_float;
+use crate::tensor::window::count;
+
+/// Settings of pooling over the last `D` axes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pooling<const D: usize> {
+    /// Elements of a window along each axis.
+    pub size: [usize; D],
+    /// From one window to the next.
+    pub stride: [usize; D],
+    /// Elements before and after each axis: below all others for a maximum, zeros for a mean. At most half of the size.
+    pub padding: [usize; D],
+    /// From one element of a window to the next.
+    pub dilation: [usize; D],
+    /// Whether a mean counts the padding among its elements.
+    pub count_padding: bool,
+}
+
+impl<const D: usize> Pooling<D> {
+    /// Windows of `size`, side by side, without padding (PyTorch's defaults).
+    pub fn new(size: [usize; D]) -> Pooling<D> {
+        Pooling { size, stride: size, padding: [0; D], dilation: [1; D], count_padding: true }
+    }
+}
+
+impl Tensor {
+    /// Means of windows of `[.., length]`: see [`Tensor::avg_pool2d`].
+    #[track_caller]
+    pub fn avg_pool1d(&self, options: &Pooling<1>) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        average("avg_pool1d", self, options)
+    }
+
+    /// Means of windows of `[.., height, width]`.
+    ///
+    /// ```
+    /// use stepgraph::nn::Pooling;
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::from_vec((0..16).map(|i| i as f32).collect::<Vec<_>>(), [1, 1, 4, 4], &Device::cpu())?;
+    /// assert_eq!(x.avg_pool2d(&Pooling::new([2, 2]))?.to_vec::<f32>()?, [2.5, 4.5, 10.5, 12.5]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: fewer axes; a size, stride or dilation of 0; a padding above half of the size; a window larger than the padded input.
+    #[track_caller]
+    pub fn avg_pool2d(&self, options: &Pooling<2>) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        average("avg_pool2d", self, options)
+    }
+
+    /// The mean of each channel of `[n, channels, ..]` over all axes after it: `[n, channels]`. PyTorch's `adaptive_avg_pool` to one element.
+    ///
+    /// Errors: fewer than 3 axes; not a float tensor.
+    #[track_caller]
+    pub fn global_avg_pool(&self) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        if self.rank() < 3 {
+            let given = self.ty().to_string();
+            return Err(Error::shape("global_avg_pool", "[n, channels, ..]", given).at(Loc::caller()));
+        }
+        let axes: Vec<isize> = (2..self.rank() as isize).collect();
+        self.mean(&axes[..])
+    }
+}
+
+/// The windows of the last `D` axes of `x`, padded with `value`: the windows' elements on the first `D` axes, then
+/// the axes of the result.
+#[track_caller]
+fn windows<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>, value: f64) -> Result<Tensor> {
+    let fail = |e: Error| Err(e.at(Loc::caller()));
+    let Some(lead) = x.rank().checked_sub(D) else {
+        return fail(Error::shape(op, format!("at least {D} axes"), x.ty().to_string()));
+    };
+    let Pooling { size, stride, padding, dilation, .. } = *options;
+    if let Some(d) = (0..D).find(|&d| padding[d] > size[d] / 2) {
+        let expected = format!("a padding of at most {}, half of the size", size[d] / 2);
+        return fail(Error::argument(op, expected, padding[d].to_string()));
+    }
+    let mut out = x.clone();
+    for d in 0..D {
+        let padded = x.dims()[lead + d].saturating_add(2 * padding[d]);
+        if count(padded, size[d], stride[d], dilation[d]).is_none() {
+            let expected =
+                format!("windows, strides and dilations of at least 1, within {padded} elements with padding");
+            return fail(Error::argument(op, expected, format!("{options:?}")));
+        }
+        out = pad(&out, lead + d, padding[d], padding[d], value)?;
+    }
+    for d in 0..D {
+        out = out.window((lead + 2 * d) as isize, size[d], stride[d], dilation[d])?;
+    }
+    let elements = (0..D).map(|d| lead + 2 * d + 1);
+    let order: Vec<usize> = elements.chain(0..lead).chain((0..D).map(|d| lead + 2 * d)).collect();
+    out.permute(&order)
+}
+
+/// The first `D` axes.
+fn first<const D: usize>() -> [isize; D] {
+    std::array::from_fn(|d| d as isize)
+}
+
+#[track_caller]
+fn average<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>) -> Result<Tensor> {
+    need_float(op, &[x])?;
+    let sum = windows(op, x, options, 0.0)?.sum(first::<D>())?;
+    if options.count_padding || options.padding == [0; D] {
+        return sum.div(options.size.iter().product::<usize>() as f64);
+    }
+    // How many elements each window has, by the same sum over ones.
+    let ones = Tensor::ones(&x.dims()[x.rank() - D..], x.dtype(), x.device())?;
+    sum.div(&windows(op, &ones, options, 0.0)?.sum(first::<D>())?)
+}

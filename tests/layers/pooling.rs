@@ -1,0 +1,74 @@
+//! Pooling against loops over every index.
+
+use stepgraph::nn::Pooling;
+
+use crate::check::{Check, some};
+use crate::harness::own_device;
+
+/// The elements in each window of `[lead.., h, w]`; `None` where it is padding.
+fn windows(v: &[f64], [h, w]: [usize; 2], o: &Pooling<2>) -> Vec<Vec<Option<f64>>> {
+    let reach = |d: usize| o.dilation[d] * (o.size[d] - 1) + 1;
+    let places: Vec<usize> = (0..2).map(|d| ([h, w][d] + 2 * o.padding[d] - reach(d)) / o.stride[d] + 1).collect();
+    let mut out = Vec::new();
+    for plane in v.chunks(h * w) {
+        for (y, x) in (0..places[0]).flat_map(|y| (0..places[1]).map(move |x| (y, x))) {
+            let element = |(a, b): (usize, usize)| {
+                let row = (y * o.stride[0] + a * o.dilation[0]).checked_sub(o.padding[0])?;
+                let column = (x * o.stride[1] + b * o.dilation[1]).checked_sub(o.padding[1])?;
+                (row < h && column < w).then(|| plane[row * w + column])
+            };
+            out.push((0..o.size[0]).flat_map(|a| (0..o.size[1]).map(move |b| (a, b))).map(element).collect());
+        }
+    }
+    out
+}
+
+fn forms() -> [Pooling<2>; 5] {
+    [
+        Pooling::new([2, 2]),
+        Pooling { stride: [2, 1], ..Pooling::new([3, 2]) },
+        Pooling { stride: [2, 2], padding: [1, 1], ..Pooling::new([3, 3]) },
+        Pooling { padding: [0, 1], dilation: [2, 1], stride: [1, 3], ..Pooling::new([2, 3]) },
+        Pooling { padding: [1, 0], count_padding: false, ..Pooling::new([2, 2]) },
+    ]
+}
+
+#[test]
+fn avg_pool2d() {
+    let device = &own_device();
+    for o in forms() {
+        let formula = |v: &[Vec<f64>]| {
+            let mean = |w: Vec<Option<f64>>| {
+                let there: Vec<f64> = w.iter().flatten().copied().collect();
+                there.iter().sum::<f64>() / if o.count_padding { w.len() } else { there.len() } as f64
+            };
+            windows(&v[0], [6, 7], &o).into_iter().map(mean).collect()
+        };
+        Check::new("avg_pool2d", vec![some(&[2, 3, 6, 7], 1, device)], &formula).run(device, |v| v[0].avg_pool2d(&o));
+    }
+}
+
+#[test]
+fn global_and_one_dimensional_means() {
+    let device = &own_device();
+    let formula = |v: &[Vec<f64>]| v[0].chunks(12).map(|c| c.iter().sum::<f64>() / 12.0).collect();
+    Check::new("global_avg_pool", vec![some(&[2, 3, 4, 3], 1, device)], &formula)
+        .run(device, |v| v[0].global_avg_pool());
+    let formula =
+        |v: &[Vec<f64>]| v[0].chunks(9).flat_map(|r| (0..4).map(|i| (r[2 * i] + r[2 * i + 1]) / 2.0)).collect();
+    Check::new("avg_pool1d", vec![some(&[2, 3, 9], 1, device)], &formula)
+        .run(device, |v| v[0].avg_pool1d(&Pooling::new([2])));
+}
+
+#[test]
+fn wrong_windows_are_told() {
+    let x = some(&[1, 2, 4, 4], 1, &own_device());
+    let told = |o: Pooling<2>, says: &str| {
+        let e = x.avg_pool2d(&o).expect_err("an error").to_string();
+        assert!(e.contains("avg_pool2d") && e.contains(says) && e.contains("pooling.rs"), "{e}");
+    };
+    told(Pooling::new([5, 1]), "within 4 elements");
+    told(Pooling { stride: [0, 1], ..Pooling::new([2, 2]) }, "at least 1");
+    told(Pooling { padding: [2, 0], ..Pooling::new([2, 2]) }, "half of the size");
+    told(Pooling::new([usize::MAX, 2]), "within 4 elements");
+}
