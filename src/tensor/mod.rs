@@ -15,11 +15,15 @@ pub mod var;
 mod arith;
 pub mod composite;
 mod create;
+mod display;
 mod einsum;
 mod gradients;
 mod indexing;
 mod join;
 mod math;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod nested;
 mod order;
 mod pick;
 mod promote;
@@ -39,6 +43,7 @@ use crate::backend::Buffer;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Shape, Type};
 
 pub use device::{CpuOptions, Device};
+pub use nested::Nested;
 pub use pick::{Pick, Picks};
 pub use random::Rng;
 pub use tape::Gradients;

@@ -57,6 +57,33 @@ impl Rng {
         self.0.counter.load(Relaxed)
     }
 
+    /// Seed and counter: all there is to a generator.
+    ///
+    /// ```
+    /// assert_eq!(stepgraph::Rng::seed_from(7).state(), (7, 0));
+    /// ```
+    pub fn state(&self) -> (u64, u64) {
+        (self.seed(), self.counter())
+    }
+
+    /// Goes on from a [`Rng::state`].
+    ///
+    /// ```
+    /// use stepgraph::{Device, Result, Rng};
+    /// # fn main() -> Result<()> {
+    /// let rng = Rng::seed_from(7);
+    /// let (seed, counter) = rng.state();
+    /// let first = rng.uniform([4], &Device::cpu())?.to_vec::<f32>()?;
+    /// rng.set_state(seed, counter);
+    /// assert_eq!(rng.uniform([4], &Device::cpu())?.to_vec::<f32>()?, first);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_state(&self, seed: u64, counter: u64) {
+        self.0.seed.store(seed, Relaxed);
+        self.0.counter.store(counter, Relaxed);
+    }
+
     pub(crate) fn advance(&self, draws: u64) -> u64 {
         self.0.counter.fetch_add(draws, Relaxed)
     }

@@ -4,6 +4,7 @@
 mod harness;
 
 mod averages;
+mod checkpoints;
 mod clipping;
 mod formulas;
 mod groups;

@@ -221,7 +221,7 @@ fn typed(r: &mut Draws, regs: &[Option<Tensor>], dtype: stepgraph::DType) -> u8 
 }
 
 fn host(r: &mut Draws, t: &Traits) -> Host {
-    // Some schedules come to a quarter, which integers refuse.
+    // Some schedules come to a quarter, with which integers are computed as floats.
     let v = r.of(&[0.5, -1.0, 2.0, 0.1, 0.0, 1.0, 3.0, 0.75]);
     match r.below(10) {
         0 | 1 if t.reads => Host::LastRead,
