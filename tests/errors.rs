@@ -299,6 +299,18 @@ fn indices_out_of_range_in_eager_code() {
     }
 }
 
+/// The error is for the thread whose index it was, whoever else reads from the device in between.
+#[test]
+fn indices_out_of_range_concern_their_thread() {
+    let device = own_device();
+    let index = Tensor::from_vec(vec![7i64], [1], &device).expect("an index");
+    let read = vector(&[1.0, 2.0], &device).gather(0, &index).expect("a promise");
+    let other = std::thread::scope(|s| s.spawn(|| values(&vector(&[3.0], &device))).join());
+    assert_eq!(other.expect("no error there"), [3.0]);
+    assert!(matches!(read.to_vec::<f32>().expect_err("here").kind(), ErrorKind::Index { len: 2, .. }));
+    assert_eq!(values(&read), [2.0], "told once");
+}
+
 #[test]
 fn indices_out_of_range_in_a_step() {
     let d = &own_device();
