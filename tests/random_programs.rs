@@ -63,7 +63,7 @@ fn programs_are_the_same_eager_traced_and_frozen() {
                     }));
                     match check::run(&p) {
                         Ok(figures) => *total.lock().unwrap() += figures,
-                        Err(_) => report(first + k, p, &failures),
+                        Err(why) => report(first + k, p, &why, &failures),
                     }
                 }
             });
@@ -80,9 +80,9 @@ fn programs_are_the_same_eager_traced_and_frozen() {
     assert!(count < 500 || (total.flagged > count / 20 && total.starved > count / 50), "{total:?}");
 }
 
-fn report(seed: u64, p: program::Program, failures: &Mutex<Vec<String>>) {
+fn report(seed: u64, p: program::Program, first: &str, failures: &Mutex<Vec<String>>) {
     let small = check::shrink(p);
-    let why = check::run(&small).err().unwrap_or_else(|| "it fails only at times".into());
+    let why = check::run(&small).err().unwrap_or_else(|| format!("not when it is run again; at first: {first}"));
     let text = format!("// Program {seed}: {}\n{small}\n", why.replace('\n', "\n// "));
     if let Ok(path) = std::env::var("STEPGRAPH_FAILED")
         && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)

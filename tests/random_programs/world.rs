@@ -585,7 +585,7 @@ impl World {
             Stmt::Mse { d, a, b } => (d, reg(*a)?.mse(&reg(*b)?)?),
             Stmt::CrossEntropy { d, a, b } => {
                 let (a, b) = (reg(*a)?, reg(*b)?);
-                let labels = self.index(&b, a.dims().last().copied().unwrap_or(0))?;
+                let labels = self.index(&b, a.dims().get(1).copied().unwrap_or(0))?;
                 (d, a.cross_entropy(&labels)?)
             }
             Stmt::Read { a } => {
