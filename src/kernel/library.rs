@@ -54,7 +54,8 @@ pub struct Block {
 }
 
 /// `c[b] = a[b] * b[b]`; strides in elements; 0 broadcasts. Numbers: per output element each
-/// slice of [`MATMUL_SLICE`] along k is one FMA chain in k order from +0, slices added in order.
+/// slice of [`MATMUL_SLICE`] along k is one FMA chain in k order from +0, slices added in order; in f64 for f64, else in
+/// f32, to which 16-bit operands are widened, and from which the result is then rounded once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul {
     pub dtype: DType,
@@ -83,7 +84,8 @@ pub const MATMUL_SLICE: usize = 512;
 
 /// Scatter-add along one axis of a contiguous output of shape `[outer, len, inner]`:
 /// `out[o, index[o, j, i], i] += src[o, j, i]`, for j in ascending order. Strides and offsets in elements.
-/// An index outside `0..len` is clamped and raises the launch's index flag.
+/// An index outside `0..len` is clamped and raises the launch's index flag. 16-bit floats add up in f32 and are rounded once;
+/// integers wrap.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ScatterAdd {
     pub dtype: DType,

@@ -122,8 +122,8 @@ impl Session {
             )));
         }
         let made_inside = |t: &&Tensor| matches!(t.0.origin, Origin::HostData { stamp } if stamp == self.stamp);
-        let read = plan.inputs.iter().filter_map(|i| b.input(i));
-        if let Some(loc) = read.filter(made_inside).map(|t| t.0.made).last() {
+        let mut read = plan.inputs.iter().filter_map(|i| b.input(i));
+        if let Some(loc) = read.find(made_inside).map(|t| t.0.made) {
             return Err(refuse(format!(
                 "a tensor is made from host data inside the closure at {loc}; make it outside, or put it into a Var with `set` before each replay"
             )));
