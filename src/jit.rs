@@ -3,7 +3,9 @@
 use crate::base::{ErrorKind, Result};
 use crate::diag::explain::Explanation;
 use crate::diag::report::Report;
+pub use crate::kernel::custom::{KernelArgs, KernelError, Native, View, ViewMut};
 use crate::pass;
+pub use crate::tensor::custom::{CustomOp, CustomOpBuilder, GradientArgs, custom_op};
 use crate::tensor::recorder;
 pub use crate::trace::freeze::Frozen;
 use crate::trace::session::Session;
