@@ -8,7 +8,7 @@ use crate::harness::own_device;
 #[test]
 fn nested_arrays() {
     let d = &own_device();
-    let x = Tensor::new(&[[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], d).expect("a tensor");
+    let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], d).expect("a tensor");
     assert_eq!((x.dims(), x.dtype()), (&[3, 2][..], DType::F32));
     assert_eq!(x.to_vec2::<f32>().expect("rows"), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]);
     assert_eq!(x.t().and_then(|t| t.to_vec2::<f32>()).expect("rows"), [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]);
