@@ -125,10 +125,10 @@ impl Sample {
         Sample { op, operands, relative: rounding(result), absolute }
     }
 
-    /// The same with an error bound for sums of `n` terms of about 1, made in f32 (or f64).
+    /// The same with an error bound for sums of `n` terms of about 1, made in f32, or in f64 as their reference is.
     fn summed(self, n: usize, each: f64) -> Sample {
         let wide = self.operands.iter().any(|o| o.ty.dtype == DType::F64);
-        Sample { absolute: self.absolute + n as f64 * each * if wide { 1e-9 } else { 1.0 }, ..self }
+        Sample { absolute: self.absolute + n as f64 * each * if wide { 4e-9 } else { 1.0 }, ..self }
     }
 
     /// Values of the operands; another seed gives others.

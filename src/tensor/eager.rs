@@ -137,11 +137,16 @@ pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device
 fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], device: &Device) -> Result<(Ready, bool)> {
     let (op, ty) = (&prepared.op, prepared.ty);
     let scalars = op.rules().scalars();
-    let zeroed: SmallVec<[Scalar; 2]> = scalars
-        .iter()
-        .enumerate()
-        .map(|(k, s)| Scalar { bits: 0, dtype: s.dtype, origin: scalar::Origin::Param(k as u32) })
-        .collect();
+    // Fixed numbers of the library's are part of the code: a border of fixed width is cheaper than one computed.
+    let mut params: SmallVec<[u64; 2]> = SmallVec::new();
+    let mut parameter = |s: &Scalar| {
+        if s.origin == scalar::Origin::Constant {
+            return *s;
+        }
+        params.push(s.bits);
+        Scalar { bits: 0, dtype: s.dtype, origin: scalar::Origin::Param(params.len() as u32 - 1) }
+    };
+    let zeroed: SmallVec<[Scalar; 2]> = scalars.iter().map(&mut parameter).collect();
     let key = Key {
         op: op.rules().with_scalars(&zeroed),
         // Where in its buffer an operand begins is no part of the code.
@@ -166,7 +171,6 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
         .zip(inputs)
         .map(|(t, r)| InputBinding { buffer: &r.buffer, layout: &r.layout, dtype: t.dtype(), exclusive: false })
         .collect();
-    let params: SmallVec<[u64; 2]> = scalars.iter().map(|s| s.bits).collect();
     let mut outputs = Vec::with_capacity(1);
     let result = executable.launch(&mut Launch { inputs: &bindings, params: &params, outputs: &mut outputs })?;
     let buffer =
@@ -198,7 +202,7 @@ fn compile(key: &Key, scalars: &[Scalar], device: &Device) -> Result<Arc<dyn Exe
         let ty = Type::new(*dtype, layout.shape);
         operands.push(graph.input(ty, InputKind::External, *layout, Loc::NONE));
     }
-    for s in scalars {
+    for s in scalars.iter().filter(|s| s.origin != scalar::Origin::Constant) {
         graph.param(s.dtype);
     }
     let node = graph.op(key.op, &operands, Loc::NONE)?;

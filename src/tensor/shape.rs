@@ -213,7 +213,7 @@ impl Tensor {
     /// with the same lengths on the other axes.
     ///
     /// Whether indices are in range is known only when the kernel has run: an index out of range is
-    /// clamped and reported as [`crate::ErrorKind::Index`] at the step's end or the next host read.
+    /// clamped and reported as [`crate::ErrorKind::Index`] at the step's end, or in plain eager code at the thread's next host read.
     #[track_caller]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let at = here();
