@@ -84,7 +84,8 @@ fn functions_of_doubles_are_accurate() {
             assert!(error <= 2.5, "{}({x:e}) = {got:e}: {error} ulp", instr.name());
         }
     }
-    let two: [(Instr, fn(f64, f64) -> f64); 3] =
+    type Binary = fn(f64, f64) -> f64;
+    let two: [(Instr, Binary); 3] =
         [(Instr::DPow, f64::powf), (Instr::DAtan2, f64::atan2), (Instr::DRem, |x, y| x % y)];
     for (instr, reference) in two {
         for (x, y) in arguments().zip(arguments().skip(77)).chain(middle().zip(middle().skip(5_000))) {
