@@ -113,6 +113,50 @@ fn a_layer_of_another_width() {
     wrong!(d, "cross entropy", ["cross_entropy", "labels"], x.cross_entropy(&labels));
 }
 
+/// Composites and layers: at the user's line, by their own name.
+#[test]
+fn composites_and_layers() {
+    use stepgraph::nn::{
+        Attention, BatchNorm1d, BatchNorm2d, Conv2d, Convolution, Dropout, LayerNorm, MultiHeadAttention,
+    };
+    use stepgraph::nn::{GruCell, LstmCell, Pooling, Reduction};
+    let d = &own_device();
+    let rng = Rng::seed_from(0);
+    let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, d).expect("zeros");
+    let (x, image) = (zeros(&[5, 3]), zeros(&[2, 3, 4, 4]));
+    let i = x.to_dtype(DType::I64).expect("integers");
+    let plain = Convolution::default();
+    wrong!(d, "softmax of integers", ["softmax", "i64", "to_dtype"], i.softmax(0));
+    wrong!(d, "gelu of integers", ["gelu", "i64"], i.gelu());
+    wrong!(d, "weight of a norm", ["layer_norm", "[5,3]", "[4]"], x.layer_norm(-1, Some(&zeros(&[4])), None, 1e-5));
+    wrong!(d, "axis of a norm", ["axis"], x.layer_norm(2, None, None, 1e-5));
+    wrong!(d, "one value per channel", ["batch_norm", "more than one"], zeros(&[1, 3]).batch_norm(&Default::default()));
+    wrong!(d, "probability", ["dropout", "0 to 1", "1.5"], x.dropout(1.5, &rng));
+    wrong!(d, "float ids", ["embedding", "integer ids"], x.embedding(&x));
+    wrong!(d, "float labels", ["cross_entropy", "integer labels"], x.cross_entropy(&zeros(&[5])));
+    wrong!(d, "delta", ["huber", "above 0"], x.huber(&x, 0.0, Reduction::Mean));
+    wrong!(d, "channels", ["conv2d", "3 channels"], image.conv2d(&zeros(&[4, 2, 3, 3]), None, &plain));
+    wrong!(d, "window", ["max_pool2d", "within 4"], image.max_pool2d(&Pooling::new([5, 5])));
+    wrong!(d, "windows over an axis", ["window", "axis 1"], x.window(1, 4, 1, 1));
+    wrong!(d, "fold", ["fold", "length 2"], x.fold(0, 2, 1, 1));
+    let all = Attention::default();
+    wrong!(d, "attention", ["attention", "keys"], x.scaled_dot_product_attention(&zeros(&[5, 2]), &x, &all));
+    wrong!(d, "no channels", ["Conv2d", "0 and 4"], Conv2d::new(0, 4, [3, 3], plain, &rng, d));
+    wrong!(d, "heads", ["MultiHeadAttention", "multiple"], MultiHeadAttention::new(6, 4, &rng, d));
+    let norm = LayerNorm::new([4], d).expect("a layer");
+    wrong!(d, "another width", ["LayerNorm", "[4]", "[5,3]"], norm.forward(&x));
+    let (one, two) = (BatchNorm1d::new(3, d).expect("a layer"), BatchNorm2d::new(3, d).expect("a layer"));
+    wrong!(d, "too many axes", ["BatchNorm1d", "[2,3,4,4]"], one.forward(&image));
+    wrong!(d, "too few axes", ["BatchNorm2d", "[5,3]"], two.forward(&x));
+    let heads = MultiHeadAttention::new(6, 2, &rng, d).expect("a layer");
+    wrong!(d, "no sequence", ["MultiHeadAttention", "[n, length, 6]"], heads.forward(&x, None));
+    let (lstm, gru) = (LstmCell::new(3, 4, &rng, d).expect("a cell"), GruCell::new(3, 4, &rng, d).expect("a cell"));
+    wrong!(d, "state", ["LstmCell", "[n, 4]"], lstm.forward(&x, &zeros(&[5, 4]), &x).map(|(h, _)| h));
+    wrong!(d, "rows", ["GruCell", "[n, 4]"], gru.forward(&x, &zeros(&[4, 4])));
+    let drop = Dropout::new(-1.0, &rng);
+    wrong!(d, "negative", ["dropout", "-1"], drop.forward(&x));
+}
+
 #[test]
 fn dtypes() {
     let d = &own_device();

@@ -13,6 +13,7 @@ pub mod tape;
 pub mod var;
 
 mod arith;
+mod autocast;
 pub mod composite;
 mod create;
 mod display;
@@ -42,6 +43,7 @@ use std::sync::{Arc, OnceLock};
 use crate::backend::Buffer;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Shape, Type};
 
+pub use autocast::autocast;
 pub use device::{CpuOptions, Device};
 pub use nested::Nested;
 pub use pick::{Pick, Picks};

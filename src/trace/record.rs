@@ -257,6 +257,7 @@ impl Session {
         let event = (self.path, head as u32);
         let table = Arc::new(GradTable { stamp: self.stamp, event, entries: Default::default() });
         extra.table = Some(table.clone());
+        extra.grads.sort_unstable_by_key(|g| g.0);
         self.tree.paths[self.path as usize].events[head].extra = Some(Box::new(extra));
         Ok(Gradients(table))
     }

@@ -45,7 +45,7 @@ fn with_and_without_masks() {
     let plain = |_, _, _, s| s;
     let causal = |_, i, j, s| if j <= i { s } else { -inf };
     // Query 1 of every item looks at nothing.
-    let seen = |i: usize, j: usize| i != 1 && (i + j) % 3 != 0;
+    let seen = |i: usize, j: usize| i != 1 && !(i + j).is_multiple_of(3);
     let boolean: Vec<bool> = (0..QUERIES * KEYS).map(|p| seen(p / KEYS, p % KEYS)).collect();
     let boolean = Tensor::from_vec(boolean, [QUERIES, KEYS], device).expect("a mask");
     let masked = move |_, i, j, s| if seen(i, j) { s } else { -inf };
@@ -54,7 +54,7 @@ fn with_and_without_masks() {
     let added = Tensor::from_vec(added, [2, 1, KEYS], device).expect("a mask");
     let shifted = |b: usize, _, j: usize, s: f64| {
         let p = b * KEYS + j;
-        if p % 3 == 0 { -inf } else { s + p as f64 * 0.25 }
+        if p.is_multiple_of(3) { -inf } else { s + p as f64 * 0.25 }
     };
     type Score<'a> = &'a dyn Fn(usize, usize, usize, f64) -> f64;
     let forms: [(Score<'_>, Attention<'_>); 6] = [

@@ -8,4 +8,5 @@ mod checkpoints;
 mod clipping;
 mod formulas;
 mod groups;
+mod mixed;
 mod schedules;
