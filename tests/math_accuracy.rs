@@ -47,6 +47,7 @@ fn formulas_are_as_accurate_as_stated() {
 fn functions_of_doubles_are_accurate() {
     use stepgraph::kernel::Instr;
     type Reference = fn(f64) -> f64;
+    type OfTwo = fn(f64, f64) -> f64;
     let one: [(Instr, Reference); 18] = [
         (Instr::DExp, f64::exp),
         (Instr::DExp2, f64::exp2),
@@ -84,9 +85,7 @@ fn functions_of_doubles_are_accurate() {
             assert!(error <= 2.5, "{}({x:e}) = {got:e}: {error} ulp", instr.name());
         }
     }
-    type Binary = fn(f64, f64) -> f64;
-    let two: [(Instr, Binary); 3] =
-        [(Instr::DPow, f64::powf), (Instr::DAtan2, f64::atan2), (Instr::DRem, |x, y| x % y)];
+    let two: [(Instr, OfTwo); 3] = [(Instr::DPow, f64::powf), (Instr::DAtan2, f64::atan2), (Instr::DRem, |x, y| x % y)];
     for (instr, reference) in two {
         for (x, y) in arguments().zip(arguments().skip(77)).chain(middle().zip(middle().skip(5_000))) {
             let got = f64::from_bits(instr.eval(&[x.to_bits(), y.to_bits()]));
