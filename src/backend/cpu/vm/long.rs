@@ -120,6 +120,9 @@ unsafe fn run(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: usize) {
             Instr::LAnd => each!(i64, a: i64, b: i64 => a & b),
             Instr::LOr => each!(i64, a: i64, b: i64 => a | b),
             Instr::LXor => each!(i64, a: i64, b: i64 => a ^ b),
+            // As the reference: nothing is left of a shift out of range, but its sign to the right.
+            Instr::LShl => each!(i64, a: i64, b: i64 => if b as u64 >= 64 { 0 } else { a.wrapping_shl(b as u32) }),
+            Instr::LShr => each!(i64, a: i64, b: i64 => a.wrapping_shr((b as u64).min(63) as u32)),
             Instr::LEq => each!(u32, a: i64, b: i64 => truth(a == b)),
             Instr::LLt => each!(u32, a: i64, b: i64 => truth(a < b)),
             Instr::LSelect | Instr::DSelect => choose(args[0], args[1], args[2], into, lanes),
