@@ -45,9 +45,5 @@ pub(crate) fn default_bound(fan_in: usize) -> f64 {
 #[track_caller]
 pub fn normal(shape: impl IntoShape, std: f64, rng: &Rng, device: &Device) -> Result<Tensor> {
     let _scope = Scope::enter();
-    let shape = shape.into_shape()?;
-    // Box and Muller (1958), of two even draws.
-    let (u, v) = (rng.uniform(shape, device)?, rng.uniform(shape, device)?);
-    let radius = (1.0 - u)?.log()?.mul(-2.0)?.sqrt()?;
-    radius.mul(&v.mul(2.0 * std::f64::consts::PI)?.cos()?)?.mul(std)
+    rng.normal(shape, device)?.mul(std)
 }

@@ -106,8 +106,55 @@ macro_rules! activations {
 activations! {
     /// [`Tensor::relu`] as a layer.
     Relu = relu;
-    /// [`Tensor::tanh`] as a layer.
-    Tanh = tanh;
+    /// [`Tensor::gelu`] as a layer.
+    Gelu = gelu;
     /// [`Tensor::gelu_tanh`] as a layer.
     GeluTanh = gelu_tanh;
+    /// [`Tensor::silu`] as a layer.
+    Silu = silu;
+    /// [`Tensor::sigmoid`] as a layer.
+    Sigmoid = sigmoid;
+    /// [`Tensor::softplus`] as a layer.
+    Softplus = softplus;
+    /// [`Tensor::tanh`] as a layer.
+    Tanh = tanh;
+}
+
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident { $(#[$note:meta])* $field:ident: $ty:ty } = $method:ident;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            $(#[$note])*
+            pub $field: $ty,
+        }
+
+        impl Module for $name {
+            fn visit(&self, _: &mut Visitor<'_>) {}
+        }
+
+        impl Layer for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                x.$method(self.$field)
+            }
+        }
+    )* };
+}
+
+settings! {
+    /// [`Tensor::leaky_relu`] as a layer.
+    LeakyRelu {
+        /// The slope below 0.
+        slope: f64
+    } = leaky_relu;
+    /// [`Tensor::elu`] as a layer.
+    Elu {
+        /// The limit below is `-alpha`.
+        alpha: f64
+    } = elu;
+    /// [`Tensor::softmax`] as a layer.
+    Softmax {
+        /// The axis whose elements add up to 1.
+        axis: isize
+    } = softmax;
 }

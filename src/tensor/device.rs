@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
 
@@ -17,9 +18,9 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     backend: Arc<dyn Backend>,
     eager: EagerCache,
-    /// An index was out of range in plain eager code: told at the next host read.
+    /// Indices that were out of range in plain eager code, by the thread whose next host read tells of them.
     flagged: AtomicBool,
-    flag: Mutex<Option<Error>>,
+    flags: Mutex<Vec<(ThreadId, Error)>>,
 }
 
 /// How a CPU device runs.
@@ -74,7 +75,7 @@ impl Device {
             backend,
             eager: EagerCache::default(),
             flagged: AtomicBool::new(false),
-            flag: Mutex::new(None),
+            flags: Mutex::default(),
         }))
     }
 
@@ -119,21 +120,35 @@ impl Device {
         &self.0.eager
     }
 
-    /// Keeps `error` for the next host read.
+    /// Keeps `error` for this thread's next host read; a thread's first one is told.
     pub(crate) fn flag(&self, error: Error) {
-        self.0.flag.lock().get_or_insert(error);
+        let mut flags = self.0.flags.lock();
+        let me = thread::current().id();
+        if flags.iter().all(|f| f.0 != me) {
+            // Threads that ended without reading anything leave theirs behind.
+            if flags.len() == FLAGS {
+                flags.remove(0);
+            }
+            flags.push((me, error));
+        }
         self.0.flagged.store(true, Relaxed);
     }
 
-    /// The kept error, once.
+    /// The error kept for this thread, once.
     pub(crate) fn take_flag(&self) -> Result<()> {
         if !self.0.flagged.load(Relaxed) {
             return Ok(());
         }
-        self.0.flagged.store(false, Relaxed);
-        self.0.flag.lock().take().map_or(Ok(()), Err)
+        let mut flags = self.0.flags.lock();
+        let me = thread::current().id();
+        let found = flags.iter().position(|f| f.0 == me).map(|i| flags.remove(i).1);
+        self.0.flagged.store(!flags.is_empty(), Relaxed);
+        found.map_or(Ok(()), Err)
     }
 }
+
+/// Errors kept for threads that have not read yet.
+const FLAGS: usize = 64;
 
 impl PartialEq for Device {
     fn eq(&self, other: &Device) -> bool {

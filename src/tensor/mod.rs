@@ -5,21 +5,28 @@
 //! May rely on floors 0 to 7; knows the tracer only as the trait [`recorder::Recorder`].
 
 pub mod autograd;
+pub mod custom;
 pub mod device;
 pub mod eager;
 pub mod random;
 pub mod recorder;
+mod sketch;
 pub mod tape;
 pub mod var;
 
 mod arith;
+mod autocast;
 pub mod composite;
 mod create;
+mod display;
 mod einsum;
 mod gradients;
 mod indexing;
 mod join;
 mod math;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod nested;
 mod order;
 mod pick;
 mod promote;
@@ -38,7 +45,9 @@ use std::sync::{Arc, OnceLock};
 use crate::backend::Buffer;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Shape, Type};
 
+pub use autocast::autocast;
 pub use device::{CpuOptions, Device};
+pub use nested::Nested;
 pub use pick::{Pick, Picks};
 pub use random::Rng;
 pub use tape::Gradients;

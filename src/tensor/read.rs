@@ -1,10 +1,9 @@
-//! Host reads: values, printing.
+//! Host reads.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::dtype::Element;
 use crate::base::host::HostData;
-use crate::base::location::Scope;
 use crate::base::{Error, HostValue, Loc, Result};
 use crate::tensor::recorder::{self, here};
 use crate::tensor::{At, Tensor, eager};
@@ -49,6 +48,13 @@ impl Tensor {
         Ok(T::from_bytes(&self.host_bytes(at)?))
     }
 
+    /// The elements row-major, in the memory format of the dtype.
+    #[track_caller]
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
+        let at = here();
+        self.host_bytes(at).map_err(|e| e.at(Loc::resolve(at)))
+    }
+
     /// Makes a pending value of this thread's step ready; refuses another thread's.
     pub(crate) fn make_ready(&self, at: At) -> Result<()> {
         let mine = recorder::stamp();
@@ -79,62 +85,4 @@ impl Tensor {
         device.backend().download(&copy.buffer, 0, &mut out)?;
         Ok(out)
     }
-}
-
-/// Prints values like NumPy, long axes abridged. A host read.
-impl std::fmt::Display for Tensor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Formatting hides the caller: the read is attributed to the line that made the value.
-        let _scope = Scope::at(self.0.made);
-        let Ok(value) = self.to_host() else {
-            return write!(f, "{self:?} (no value)");
-        };
-        let cells = value.data.to_text();
-        let width = cells.iter().map(|c| c.len()).max().unwrap_or(0);
-        write_axis(f, &cells, self.dims(), width, 1)
-    }
-}
-
-/// Axes longer than this are abridged to their first and last three elements.
-const PRINTED: usize = 12;
-
-fn write_axis(
-    f: &mut std::fmt::Formatter<'_>,
-    cells: &[String],
-    dims: &[usize],
-    width: usize,
-    depth: usize,
-) -> std::fmt::Result {
-    let Some((&n, rest)) = dims.split_first() else {
-        return write!(f, "{}", cells.first().map_or("", |c| c.as_str()));
-    };
-    let block: usize = rest.iter().product();
-    f.write_str("[")?;
-    let mut first = true;
-    for i in 0..n {
-        if n > PRINTED && (3..n - 3).contains(&i) {
-            if i == 3 {
-                f.write_str(if rest.is_empty() { ", ..." } else { ",\n" })?;
-                if !rest.is_empty() {
-                    write!(f, "{:depth$}...", "")?;
-                }
-            }
-            continue;
-        }
-        if !first {
-            if rest.is_empty() {
-                f.write_str(", ")?;
-            } else {
-                write!(f, ",{:\n<1$}{2:depth$}", "", rest.len(), "")?;
-            }
-        }
-        first = false;
-        let part = &cells[i * block..(i + 1) * block];
-        if rest.is_empty() {
-            write!(f, "{:>width$}", part[0])?;
-        } else {
-            write_axis(f, part, rest, width, depth + 1)?;
-        }
-    }
-    f.write_str("]")
 }

@@ -162,7 +162,8 @@ impl Tensor {
         if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.to_dtype(DType::Bool) }
     }
 
-    /// Mean over `axes`, which disappear: the sum divided by the number of elements (over none: NaN).
+    /// Mean over `axes`, which disappear: the sum divided by the number of elements (over none: NaN). Of 16-bit floats it
+    /// is made in f32 and rounded once. An error for integers and truth values.
     #[track_caller]
     pub fn mean(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();

@@ -7,7 +7,7 @@ use crate::base::shape::IntoShape;
 use crate::base::{Error, Loc, Result, Scalar, Shape, Type};
 use crate::op::{AxisList, Op};
 use crate::tensor::recorder::{emit, here};
-use crate::tensor::{At, Tensor, promote};
+use crate::tensor::{At, Tensor, autocast, promote};
 
 /// The error at the caller's line.
 fn located<T>(result: Result<T>, at: At) -> Result<T> {
@@ -178,6 +178,9 @@ impl Tensor {
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         let at = here();
+        if let Some(product) = autocast::matmul(self, rhs, at)? {
+            return Ok(product);
+        }
         if self.rank() >= 2 && rhs.rank() >= 2 {
             return emit(&Op::Matmul, &[self, rhs], at);
         }
@@ -210,7 +213,7 @@ impl Tensor {
     /// with the same lengths on the other axes.
     ///
     /// Whether indices are in range is known only when the kernel has run: an index out of range is
-    /// clamped and reported as [`crate::ErrorKind::Index`] at the step's end or the next host read.
+    /// clamped and reported as [`crate::ErrorKind::Index`] at the step's end, or in plain eager code at the thread's next host read.
     #[track_caller]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let at = here();

@@ -55,11 +55,22 @@ pub(crate) struct GradTable {
     pub entries: OnceLock<Vec<(u64, Tensor)>>,
 }
 
+impl GradTable {
+    /// Entries as they are kept: in the order of ids, one of each, the last one given.
+    pub fn sorted(mut entries: Vec<(u64, Tensor)>) -> Vec<(u64, Tensor)> {
+        entries.reverse();
+        entries.sort_by_key(|e| e.0);
+        entries.dedup_by_key(|e| e.0);
+        entries
+    }
+}
+
 impl Gradients {
     /// The gradient with respect to `var`, of its shape and dtype; `None` when the scalar does not depend on it.
     pub fn get(&self, var: &Var) -> Option<Tensor> {
         if let Some(entries) = self.0.entries.get() {
-            return entries.iter().find(|(id, _)| *id == var.id()).map(|(_, t)| t.clone());
+            let at = entries.binary_search_by_key(&var.id(), |e| e.0).ok()?;
+            return Some(entries[at].1.clone());
         }
         if self.0.stamp != recorder::stamp() {
             return None;
@@ -166,7 +177,10 @@ impl Emit for EagerEmit {
         let operands: SmallVec<[&Tensor; 3]> = operands.iter().map(|v| &self.values[v.0 as usize]).collect();
         let loc = Loc::caller();
         let prepared = eager::prepare(&op, &operands, &self.device)?;
-        let (ready, _) = eager::compute(&prepared, &operands, &self.device)?;
+        let (ready, flag) = eager::compute(&prepared, &operands, &self.device)?;
+        if let Some(e) = flag {
+            self.device.flag(e.at(loc));
+        }
         let origin = eager::origin(&prepared, &operands, loc, self.graph);
         let t = Tensor::ready(prepared.ty, self.device.clone(), ready, origin, loc);
         drop(operands);
@@ -261,7 +275,7 @@ pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<(Gradients, u3
     let grads = differentiate(&mut cx, &entries, ids[&loss.addr()], None, &wanted)?;
     let sums = sum_by_target(&mut cx, &leaves, &grads)?;
     let ops = (cx.values.len() - known) as u32;
-    let entries = OnceLock::from(sums.into_iter().map(|(id, grad)| (id, cx.value(grad))).collect::<Vec<_>>());
+    let entries = OnceLock::from(GradTable::sorted(sums.into_iter().map(|(id, g)| (id, cx.value(g))).collect()));
     Ok((Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries })), ops))
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use stepgraph::{Device, Gradients, Tensor};
 
+use crate::ops;
 use crate::program::{Binary, Dim, Host, Line, Options, Program, Reduction, Stmt, Type, Unary, When};
 use crate::world::{INPUTS, REGISTERS, SLOTS, World};
 
@@ -221,7 +222,7 @@ fn typed(r: &mut Draws, regs: &[Option<Tensor>], dtype: stepgraph::DType) -> u8 
 }
 
 fn host(r: &mut Draws, t: &Traits) -> Host {
-    // Some schedules come to a quarter, which integers refuse.
+    // Some schedules come to a quarter, with which integers are computed as floats.
     let v = r.of(&[0.5, -1.0, 2.0, 0.1, 0.0, 1.0, 3.0, 0.75]);
     match r.below(10) {
         0 | 1 if t.reads => Host::LastRead,
@@ -366,7 +367,18 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
             }
         }
         27 => Stmt::Copy { d, a: any(r) },
-        28..37 => Stmt::Unary { d, op: r.of(&UNARY), a: floats(r) },
+        28..33 | 95 | 96 | 99 => Stmt::Op {
+            d,
+            name: r.of(ops::OPS).0,
+            a: if r.percent(60) { floats(r) } else { any(r) },
+            b: any(r),
+            c: any(r),
+            axis: small(r, 3),
+            k: 1 + small(r, 4),
+            host: host(r, t),
+            rng: small(r, 2),
+        },
+        33..37 => Stmt::Unary { d, op: r.of(&UNARY), a: floats(r) },
         37..50 => {
             let kinds = if r.percent(70) { 6 } else { 12 };
             let op = r.of(&BINARY[..kinds]);

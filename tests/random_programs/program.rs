@@ -277,6 +277,18 @@ pub enum Stmt {
         axes: u8,
         keepdim: bool,
     },
+    /// An operation of the list in `ops.rs`.
+    Op {
+        d: u8,
+        name: &'static str,
+        a: u8,
+        b: u8,
+        c: u8,
+        axis: u8,
+        k: u8,
+        host: Host,
+        rng: u8,
+    },
     Softmax {
         d: u8,
         a: u8,

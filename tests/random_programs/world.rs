@@ -11,6 +11,7 @@ use stepgraph::{DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor,
 #[path = "hardship.rs"]
 mod hardship;
 
+use crate::ops::{self, Args};
 use crate::program::{Binary, Dim, Host, Line, Options, Program, Reduction, Stmt, Type, Unary, When};
 
 pub const REGISTERS: usize = 8;
@@ -566,6 +567,13 @@ impl World {
                 };
                 (d, t)
             }
+            Stmt::Op { d, name, a, b, c, axis: x, k, host, rng } => {
+                let (a, b, c) = (reg(*a)?, reg(*b)?, reg(*c)?);
+                let h = self.host(*host, call) as f64;
+                let (axis, rng) = (axis(&a, *x), &self.rngs[*rng as usize]);
+                let args = Args { a: &a, b: &b, c: &c, axis, k: *k as usize, h, rng, device: &self.device };
+                (d, (ops::row(name).ok_or_else(missing)?.1)(&args)?)
+            }
             Stmt::Softmax { d, a, axis: x } => {
                 let a = reg(*a)?;
                 (d, a.softmax(axis(&a, *x))?)
@@ -577,7 +585,7 @@ impl World {
             Stmt::Mse { d, a, b } => (d, reg(*a)?.mse(&reg(*b)?)?),
             Stmt::CrossEntropy { d, a, b } => {
                 let (a, b) = (reg(*a)?, reg(*b)?);
-                let labels = self.index(&b, a.dims().last().copied().unwrap_or(0))?;
+                let labels = self.index(&b, a.dims().get(1).copied().unwrap_or(0))?;
                 (d, a.cross_entropy(&labels)?)
             }
             Stmt::Read { a } => {
@@ -785,7 +793,7 @@ fn dtype(ty: Type) -> DType {
 }
 
 /// Indices below `len`, whatever `t` holds.
-fn in_range(t: &Tensor, len: usize) -> Result<Tensor> {
+pub fn in_range(t: &Tensor, len: usize) -> Result<Tensor> {
     t.to_dtype(DType::I64)?.maximum(0i64)?.minimum(len.max(1) as i64 - 1)
 }
 

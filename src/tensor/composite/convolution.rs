@@ -4,8 +4,10 @@ use smallvec::SmallVec;
 
 use crate::base::location::Scope;
 use crate::base::{Error, Loc, Result, Scalar};
+use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::tensor::composite::need_float;
+use crate::tensor::recorder::{emit, here};
 use crate::tensor::window::count;
 
 /// Settings of a convolution over `D` axes; by default each 1, without padding, in one group.
@@ -118,12 +120,23 @@ pub(super) fn pad(x: &Tensor, axis: usize, before: usize, after: usize, value: f
     if before == 0 && after == 0 {
         return Ok(x.clone());
     }
+    if value == 0.0 {
+        let len = x.dims()[axis].saturating_add(before).saturating_add(after);
+        let start = Scalar::i64(before as i64).constant();
+        return emit(&Op::Unslice { axis: axis as u8, start, len, step: 1 }, &[x], here());
+    }
     let border = |len: usize| {
         let mut dims: SmallVec<[usize; 8]> = SmallVec::from_slice(x.dims());
         dims[axis] = len;
-        Tensor::full(&dims[..], Scalar::from(value).cast(x.dtype()), x.device())
+        Tensor::full_at(&dims[..], Scalar::f64(value).cast(x.dtype()).constant(), x.device(), here())
     };
     Tensor::concat(&[&border(before)?, x, &border(after)?], axis as isize)
+}
+
+/// `len` elements of `axis` from the fixed place `start`.
+fn cut(x: &Tensor, axis: usize, start: usize, len: usize) -> Result<Tensor> {
+    let start = Scalar::i64(start as i64).constant();
+    emit(&Op::Slice { axis: axis as u8, start, len, step: 1 }, &[x], here())
 }
 
 fn plus_bias(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
@@ -232,7 +245,7 @@ fn transposed<const D: usize>(
     }
     for (d, (&padding, &length)) in options.padding.iter().zip(&lengths).enumerate() {
         if padding > 0 {
-            y = y.slice(2 + d as isize, padding, length - 2 * padding)?;
+            y = cut(&y, 2 + d, padding, length - 2 * padding)?;
         }
     }
     plus_bias(y, bias)

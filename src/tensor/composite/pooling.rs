@@ -1,10 +1,13 @@
 //! Pooling: windows, then their maximum or mean.
 
 use crate::base::location::Scope;
-use crate::base::{Error, Loc, Result};
+use crate::base::{Error, Loc, Result, Scalar, Shape};
+use crate::op::Op;
 use crate::tensor::Tensor;
+use crate::tensor::arith::Operand;
 use crate::tensor::composite::convolution::pad;
-use crate::tensor::composite::need_float;
+use crate::tensor::composite::{fixed, narrow, need_float, wide};
+use crate::tensor::recorder::{emit_on, here};
 use crate::tensor::window::count;
 
 /// Settings of pooling over the last `D` axes.
@@ -54,6 +57,33 @@ impl Tensor {
     pub fn avg_pool2d(&self, options: &Pooling<2>) -> Result<Tensor> {
         let _scope = Scope::enter();
         average("avg_pool2d", self, options)
+    }
+
+    /// Largest elements of windows of `[.., length]`: see [`Tensor::max_pool2d`].
+    #[track_caller]
+    pub fn max_pool1d(&self, options: &Pooling<1>) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        largest("max_pool1d", self, options)
+    }
+
+    /// Largest elements of windows of `[.., height, width]`; NaN if any is NaN. Padding is -inf. The gradient goes to the first of several largest elements
+    /// of a window, row by row (PyTorch's).
+    ///
+    /// ```
+    /// use stepgraph::nn::Pooling;
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::from_vec((0..16).map(|i| i as f32).collect::<Vec<_>>(), [1, 1, 4, 4], &Device::cpu())?;
+    /// assert_eq!(x.max_pool2d(&Pooling::new([2, 2]))?.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Tensor::avg_pool2d`].
+    #[track_caller]
+    pub fn max_pool2d(&self, options: &Pooling<2>) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        largest("max_pool2d", self, options)
     }
 
     /// The mean of each channel of `[n, channels, ..]` over all axes after it: `[n, channels]`. PyTorch's `adaptive_avg_pool` to one element.
@@ -110,11 +140,31 @@ fn first<const D: usize>() -> [isize; D] {
 #[track_caller]
 fn average<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>) -> Result<Tensor> {
     need_float(op, &[x])?;
+    let dtype = x.dtype();
+    let x = &wide(x)?;
     let sum = windows(op, x, options, 0.0)?.sum(first::<D>())?;
     if options.count_padding || options.padding == [0; D] {
-        return sum.div(options.size.iter().product::<usize>() as f64);
+        return narrow(sum.div(fixed(options.size.iter().product::<usize>() as f64))?, dtype);
     }
     // How many elements each window has, by the same sum over ones.
     let ones = Tensor::ones(&x.dims()[x.rank() - D..], x.dtype(), x.device())?;
-    sum.div(&windows(op, &ones, options, 0.0)?.sum(first::<D>())?)
+    narrow(sum.div(&windows(op, &ones, options, 0.0)?.sum(first::<D>())?)?, dtype)
+}
+
+#[track_caller]
+fn largest<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>) -> Result<Tensor> {
+    need_float(op, &[x])?;
+    let windows = windows(op, x, options, f64::NEG_INFINITY)?;
+    let axes = first::<D>();
+    // The first place of a window that holds its largest element, or a NaN; a maximum would share its gradient.
+    let top = windows.max_keepdim(axes)?;
+    let found = windows.eq(&top)?.or(&windows.ne(&windows)?)?;
+    let mut dims = vec![1; windows.rank()];
+    dims[..D].copy_from_slice(&options.size);
+    let count: usize = options.size.iter().product();
+    let place = emit_on(x.device(), &Op::Iota { shape: Shape::new(&dims)?, axes: (1 << D) - 1 }, &[], here())?;
+    let none = Operand::Scalar(Scalar::i64(count as i64).constant());
+    let winner = found.select(&place, none)?.min_keepdim(axes)?.eq(&place)?;
+    // Added to -0, every number stays as it is.
+    winner.select(&windows, fixed(-0.0))?.sum(axes)
 }
