@@ -16,6 +16,7 @@ use std::time::Instant;
 use clap::Parser;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
+use stepgraph::nn::Attention;
 use stepgraph::{CpuOptions, Device, Result, Tensor, jit};
 
 /// Embeds a few sentences with all-MiniLM-L6-v2 and compares with PyTorch's embeddings.
@@ -89,9 +90,7 @@ struct Norm {
 
 impl Norm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let centred = x.sub(&x.mean_keepdim(-1)?)?;
-        let variance = centred.mul(&centred)?.mean_keepdim(-1)?;
-        centred.div(&variance.add(EPS)?.sqrt()?)?.mul(&self.gain)?.add(&self.bias)
+        x.layer_norm(-1, Some(&self.gain), Some(&self.bias), EPS)
     }
 }
 
@@ -178,22 +177,17 @@ impl MiniLm {
                 part.forward(&x)?.reshape([batch, length, HEADS, WIDTH / HEADS])?.permute(&[0, 2, 1, 3])
             };
             let (q, k, v) = (heads(&layer.query)?, heads(&layer.key)?, heads(&layer.value)?);
-            let scores = q.matmul(&k.transpose(-1, -2)?)?.div(((WIDTH / HEADS) as f64).sqrt())?;
-            let mixed = seen.select(&scores, f32::NEG_INFINITY)?.softmax(-1)?.matmul(&v)?;
+            let mixed =
+                q.scaled_dot_product_attention(&k, &v, &Attention { mask: Some(&seen), ..Attention::default() })?;
             let mixed = mixed.permute(&[0, 2, 1, 3])?.reshape([batch, length, WIDTH])?;
             x = layer.attention_norm.forward(&x.add(&layer.attention.forward(&mixed)?)?)?;
-            let hidden = gelu(&layer.hidden.forward(&x)?)?;
+            let hidden = layer.hidden.forward(&x)?.gelu()?;
             x = layer.output_norm.forward(&x.add(&layer.output.forward(&hidden)?)?)?;
         }
         let real = real.to_dtype(stepgraph::DType::F32)?.unsqueeze(2)?;
         let mean = x.mul(&real)?.sum(1)?.div(&real.sum(1)?)?;
         mean.div(&mean.mul(&mean)?.sum_keepdim(1)?.sqrt()?)
     }
-}
-
-/// `x/2 · (1 + erf(x/√2))` (Hendrycks and Gimpel 2016).
-fn gelu(x: &Tensor) -> Result<Tensor> {
-    x.mul(0.5)?.mul(&x.mul(std::f64::consts::FRAC_1_SQRT_2)?.erf()?.add(1.0)?)
 }
 
 /// Ids padded with zeros to one length, and which are real.

@@ -3,7 +3,9 @@
 use crate::base::{ErrorKind, Result};
 use crate::diag::explain::Explanation;
 use crate::diag::report::Report;
+pub use crate::kernel::custom::{KernelArgs, KernelError, Native, View, ViewMut};
 use crate::pass;
+pub use crate::tensor::custom::{CustomOp, CustomOpBuilder, GradientArgs, custom_op};
 use crate::tensor::recorder;
 pub use crate::trace::freeze::Frozen;
 use crate::trace::session::Session;
@@ -118,7 +120,8 @@ impl Step {
     ///
     /// Errors: the closure's; out of memory (a replay then writes no `Var`; a call that records has written what came
     /// before, as eager code has); an index out of range (then the segment's `Var` writes are dropped, except in calls
-    /// that run eagerly because paths do not repeat).
+    /// that run eagerly because paths do not repeat). Where the closure fails, its own error is given; if there is no memory
+    /// for what it did before, a `tracing` event says so.
     pub fn run<R>(&mut self, f: impl FnOnce() -> Result<R>) -> Result<R> {
         if recorder::stamp() != 0 {
             return f();
@@ -144,7 +147,12 @@ impl Step {
         drop(open);
         match result {
             Ok(value) => closed.map(|()| value),
-            Err(e) => Err(e),
+            Err(e) => {
+                if let Err(lost) = closed {
+                    tracing::error!("what the closure did before its error is not kept: {lost}");
+                }
+                Err(e)
+            }
         }
     }
 

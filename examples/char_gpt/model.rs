@@ -1,6 +1,6 @@
 //! The model: GPT-2's architecture (Radford et al. 2019) without biases in its linear maps.
 
-use stepgraph::nn::{self, Dropout, Embedding, LayerNorm, Linear};
+use stepgraph::nn::{self, Attention, Dropout, Embedding, LayerNorm, Linear};
 use stepgraph::{Device, Error, Result, Rng, Tensor};
 
 /// What the model is made for.
@@ -23,8 +23,6 @@ struct Block {
     output: Linear,
     dropout: Dropout,
     heads: usize,
-    /// True where a position may look: `[length, length]`, the lower triangle.
-    visible: Tensor,
 }
 nn::impl_module!(Block { attention_norm, qkv, projection, hidden_norm, hidden, output, dropout });
 
@@ -35,9 +33,9 @@ impl Block {
         let heads = |t: &Tensor| t.reshape([batch, length, self.heads, size])?.permute(&[0, 2, 1, 3]);
         let parts = self.qkv.forward(x)?.chunk(2, 3)?;
         let (q, k, v) = (heads(&parts[0])?, heads(&parts[1])?, heads(&parts[2])?);
-        let scores = q.matmul(&k.transpose(-1, -2)?)?.mul(1.0 / (size as f64).sqrt())?;
-        let weights = self.visible.select(&scores, f32::NEG_INFINITY)?.softmax(-1)?;
-        let mixed = self.dropout.forward(&weights)?.matmul(&v)?;
+        let dropout = self.dropout.mode.is_training().then_some((self.dropout.p, &self.dropout.rng));
+        let options = Attention { causal: true, dropout, ..Attention::default() };
+        let mixed = q.scaled_dot_product_attention(&k, &v, &options)?;
         self.projection.forward(&mixed.permute(&[0, 2, 1, 3])?.reshape([batch, length, width])?)
     }
 
@@ -66,8 +64,6 @@ impl Gpt {
         if !width.is_multiple_of(heads) {
             return Err(Error::argument("--width", format!("a multiple of the {heads} heads"), width.to_string()));
         }
-        let visible = (0..length).flat_map(|i| (0..length).map(move |j| j <= i)).collect();
-        let visible = Tensor::from_vec(visible, [length, length], device)?;
         // Small normal weights; those that end a branch smaller still, as the sum over branches grows with their number.
         let linear = |inputs, outputs, std: f64| -> Result<Linear> {
             let layer = Linear::without_bias(inputs, outputs, rng, device)?;
@@ -90,7 +86,6 @@ impl Gpt {
                 output: linear(4 * width, width, end)?,
                 dropout: Dropout::new(dropout, rng),
                 heads,
-                visible: visible.clone(),
             })
         };
         Ok(Gpt {

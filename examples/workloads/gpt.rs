@@ -1,6 +1,6 @@
 //! W5 of `benches/peers/README.md`: a decoder-only transformer of four layers and its AdamW step.
 
-use stepgraph::nn::{self, LayerNorm, Linear, Module};
+use stepgraph::nn::{self, Attention, LayerNorm, Linear, Module};
 use stepgraph::optim::{AdamW, AdamWConfig};
 use stepgraph::{Device, Result, Tensor, Var};
 
@@ -15,6 +15,9 @@ const VOCABULARY: usize = 65;
 
 /// The peers' optimizer; the decay is of every parameter.
 const ADAMW: AdamWConfig = AdamWConfig { lr: 1e-3, beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 };
+
+/// A position looks at itself and at those before it.
+const CAUSAL: Attention<'static> = Attention { mask: None, causal: true, scale: None, dropout: None };
 
 nn::module! {
     struct Layer {
@@ -42,8 +45,6 @@ nn::module! {
 pub struct Gpt {
     tokens: Tensor,
     targets: Tensor,
-    /// True where a position may look: `[LENGTH, LENGTH]`, the lower triangle.
-    visible: Tensor,
     model: Model,
     adam: AdamW,
 }
@@ -78,32 +79,28 @@ impl Gpt {
         let rows = || drawn.chunks(LENGTH + 1);
         let tokens = rows().flat_map(|r| &r[..LENGTH]).copied().collect();
         let targets = rows().flat_map(|r| &r[1..]).copied().collect();
-        let visible = (0..LENGTH).flat_map(|i| (0..LENGTH).map(move |j| j <= i)).collect();
         Ok(Gpt {
             tokens: Tensor::from_vec(tokens, [BATCH, LENGTH], device)?,
             targets: Tensor::from_vec(targets, [BATCH * LENGTH], device)?,
-            visible: Tensor::from_vec(visible, [LENGTH, LENGTH], device)?,
             adam: AdamW::new(model.parameters(), ADAMW)?,
             model,
         })
     }
 
-    fn attention(&self, layer: &Layer, x: &Tensor) -> Result<Tensor> {
+    fn attention(layer: &Layer, x: &Tensor) -> Result<Tensor> {
         let size = WIDTH / HEADS;
         let heads = |t: &Tensor| t.reshape([BATCH, LENGTH, HEADS, size])?.permute(&[0, 2, 1, 3]);
         let parts = layer.qkv.forward(x)?.chunk(2, 3)?;
         let (q, k, v) = (heads(&parts[0])?, heads(&parts[1])?, heads(&parts[2])?);
-        let scores = q.matmul(&k.transpose(-1, -2)?)?.mul(1.0 / (size as f64).sqrt())?;
-        let weights = self.visible.select(&scores, f32::NEG_INFINITY)?.softmax(-1)?;
-        let mixed = weights.matmul(&v)?.permute(&[0, 2, 1, 3])?.reshape([BATCH, LENGTH, WIDTH])?;
-        layer.projection.forward(&mixed)
+        let mixed = q.scaled_dot_product_attention(&k, &v, &CAUSAL)?;
+        layer.projection.forward(&mixed.permute(&[0, 2, 1, 3])?.reshape([BATCH, LENGTH, WIDTH])?)
     }
 
     fn loss(&self) -> Result<Tensor> {
         let model = &self.model;
         let mut x = model.embedding.get().embedding(&self.tokens)?.add(model.positions.get())?;
         for layer in &model.layers {
-            x = x.add(&self.attention(layer, &layer.attention_norm.forward(&x)?)?)?;
+            x = x.add(&Gpt::attention(layer, &layer.attention_norm.forward(&x)?)?)?;
             let hidden = layer.hidden.forward(&layer.hidden_norm.forward(&x)?)?.gelu_tanh()?;
             x = x.add(&layer.output.forward(&hidden)?)?;
         }

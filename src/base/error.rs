@@ -67,6 +67,9 @@ pub enum ErrorKind {
         "{op}: an index was out of range for an axis of length {len}; the result holds clamped reads and the step's `Var` writes were dropped"
     )]
     Index { op: String, len: usize },
+    /// A user's own op failed: its kernel (then the result is zeros), its shape rule or its gradient.
+    #[error("custom op {op}: {detail}")]
+    Custom { op: String, detail: String },
     /// Text form that does not parse.
     #[error("parse error in line {line}: {detail}")]
     Parse { line: usize, detail: String },

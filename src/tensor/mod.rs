@@ -5,10 +5,12 @@
 //! May rely on floors 0 to 7; knows the tracer only as the trait [`recorder::Recorder`].
 
 pub mod autograd;
+pub mod custom;
 pub mod device;
 pub mod eager;
 pub mod random;
 pub mod recorder;
+mod sketch;
 pub mod tape;
 pub mod var;
 

@@ -177,7 +177,10 @@ impl Emit for EagerEmit {
         let operands: SmallVec<[&Tensor; 3]> = operands.iter().map(|v| &self.values[v.0 as usize]).collect();
         let loc = Loc::caller();
         let prepared = eager::prepare(&op, &operands, &self.device)?;
-        let (ready, _) = eager::compute(&prepared, &operands, &self.device)?;
+        let (ready, flag) = eager::compute(&prepared, &operands, &self.device)?;
+        if let Some(e) = flag {
+            self.device.flag(e.at(loc));
+        }
         let origin = eager::origin(&prepared, &operands, loc, self.graph);
         let t = Tensor::ready(prepared.ty, self.device.clone(), ready, origin, loc);
         drop(operands);

@@ -530,8 +530,8 @@ impl Session {
         self.note_foreign(op.rules().name(), device, loc);
         let prepared = eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
         let (ready, flag) = eager::compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
-        if flag {
-            device.flag(eager::index_error(op, operands).at(loc));
+        if let Some(e) = flag {
+            device.flag(e.at(loc));
         }
         let origin = Origin::HostData { stamp: self.stamp };
         Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))

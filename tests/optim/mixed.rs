@@ -102,7 +102,10 @@ fn training_in_bf16() {
     };
     let (half, full) = (run(DType::BF16), run(DType::F32));
     let (first, last, exact) = (half.firsts(0)[0], half.firsts(0)[39], full.firsts(0)[39]);
-    assert!(last < 0.7 * first && last != exact && (last - exact).abs() < 0.01 * first, "{first} to {last}, in f32 to {exact}");
+    assert!(
+        last < 0.7 * first && last != exact && (last - exact).abs() < 0.01 * first,
+        "{first} to {last}, in f32 to {exact}"
+    );
 }
 
 /// Updates too small for bf16 add up in the copies; the parameter is the copy rounded. Against the closed form.
