@@ -30,8 +30,8 @@ impl Block {
     fn attention(&self, x: &Tensor) -> Result<Tensor> {
         let [batch, length, width] = *x.dims() else { unreachable!("[batch, length, width]") };
         let size = width / self.heads;
-        let heads = |t: &Tensor| t.reshape([batch, length, self.heads, size])?.permute(&[0, 2, 1, 3]);
-        let parts = self.qkv.forward(x)?.chunk(2, 3)?;
+        let heads = |t: &Tensor| t.squeeze(2)?.permute(&[0, 2, 1, 3]);
+        let parts = self.qkv.forward(x)?.reshape([batch, length, 3, self.heads, size])?.chunk(2, 3)?;
         let (q, k, v) = (heads(&parts[0])?, heads(&parts[1])?, heads(&parts[2])?);
         let dropout = self.dropout.mode.is_training().then_some((self.dropout.p, &self.dropout.rng));
         let options = Attention { causal: true, dropout, ..Attention::default() };

@@ -89,8 +89,8 @@ impl Gpt {
 
     fn attention(layer: &Layer, x: &Tensor) -> Result<Tensor> {
         let size = WIDTH / HEADS;
-        let heads = |t: &Tensor| t.reshape([BATCH, LENGTH, HEADS, size])?.permute(&[0, 2, 1, 3]);
-        let parts = layer.qkv.forward(x)?.chunk(2, 3)?;
+        let heads = |t: &Tensor| t.squeeze(2)?.permute(&[0, 2, 1, 3]);
+        let parts = layer.qkv.forward(x)?.reshape([BATCH, LENGTH, 3, HEADS, size])?.chunk(2, 3)?;
         let (q, k, v) = (heads(&parts[0])?, heads(&parts[1])?, heads(&parts[2])?);
         let mixed = q.scaled_dot_product_attention(&k, &v, &CAUSAL)?;
         layer.projection.forward(&mixed.permute(&[0, 2, 1, 3])?.reshape([BATCH, LENGTH, WIDTH])?)

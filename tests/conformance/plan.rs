@@ -162,10 +162,9 @@ pub fn library(call: &Library, operands: &[Vec<u8>], out: &mut [u8]) {
 /// A user's kernel by its op's reference evaluation.
 fn custom(c: &calls::Custom, operands: &[Vec<u8>], words: &[u64]) -> Vec<u8> {
     let value = |(bytes, b): (&Vec<u8>, &calls::Block)| {
-        let from = b.offset as usize * b.dtype.size();
-        // A value without elements lies nowhere.
-        let held = bytes.get(from..from + b.shape.numel() * b.dtype.size()).unwrap_or_default();
-        let data = HostData::from_bytes(b.dtype, held);
+        // Of no elements there is no offset either.
+        let from = if b.shape.numel() == 0 { 0 } else { b.offset as usize * b.dtype.size() };
+        let data = HostData::from_bytes(b.dtype, &bytes[from..from + b.shape.numel() * b.dtype.size()]);
         HostValue::new(b.shape, data)
     };
     let scalar = |s: &Scalar| match s.origin {
