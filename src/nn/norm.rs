@@ -223,9 +223,32 @@ macro_rules! batch_norm {
 
 batch_norm! {
     /// Batch norm of `[n, channels]` or `[n, channels, length]`: [`Tensor::batch_norm`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let norm = nn::BatchNorm1d::new(2, device)?;
+    /// let y = norm.forward(&Tensor::new([[1.0f32, 5.0], [3.0, 5.0]], device)?)?;
+    /// assert_eq!(format!("{y:.2}"), "[[-1.  0.]\n [ 1.  0.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     BatchNorm1d, 2 | 3, "[n, channels] or [n, channels, length]"
 }
 batch_norm! {
     /// Batch norm of `[n, channels, height, width]`: [`Tensor::batch_norm`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let norm = nn::BatchNorm2d::new(3, device)?;
+    /// let x = Rng::seed_from(0).normal([8, 3, 4, 4], device)?;
+    /// let mean = norm.forward(&x)?.mean([0, 2, 3])?;
+    /// assert!(mean.abs()?.max(())?.item::<f32>()? < 1e-5);
+    /// # Ok(())
+    /// # }
+    /// ```
     BatchNorm2d, 4, "[n, channels, height, width]"
 }

@@ -157,18 +157,95 @@ macro_rules! activations {
 
 activations! {
     /// [`Tensor::relu`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::Relu);
+    /// assert_eq!(model.forward(&x)?.to_string(), x.relu()?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     Relu = relu;
     /// [`Tensor::gelu`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::Gelu);
+    /// assert_eq!(model.forward(&x)?.to_string(), x.gelu()?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     Gelu = gelu;
     /// [`Tensor::gelu_tanh`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::GeluTanh);
+    /// assert_eq!(model.forward(&x)?.to_string(), x.gelu_tanh()?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     GeluTanh = gelu_tanh;
     /// [`Tensor::silu`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::Silu);
+    /// assert_eq!(model.forward(&x)?.to_string(), x.silu()?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     Silu = silu;
     /// [`Tensor::sigmoid`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::Sigmoid);
+    /// assert_eq!(model.forward(&x)?.to_string(), x.sigmoid()?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     Sigmoid = sigmoid;
     /// [`Tensor::softplus`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::Softplus);
+    /// assert_eq!(model.forward(&x)?.to_string(), x.softplus()?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     Softplus = softplus;
     /// [`Tensor::tanh`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::Tanh);
+    /// assert_eq!(model.forward(&x)?.to_string(), x.tanh()?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     Tanh = tanh;
 }
 
@@ -195,16 +272,49 @@ macro_rules! settings {
 
 settings! {
     /// [`Tensor::leaky_relu`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::LeakyRelu { slope: 0.1 });
+    /// assert_eq!(model.forward(&x)?.to_string(), x.leaky_relu(0.1)?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     LeakyRelu {
         /// The slope below 0.
         slope: f64
     } = leaky_relu;
     /// [`Tensor::elu`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::Elu { alpha: 1.0 });
+    /// assert_eq!(model.forward(&x)?.to_string(), x.elu(1.0)?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     Elu {
         /// The limit below is `-alpha`.
         alpha: f64
     } = elu;
     /// [`Tensor::softmax`] as a layer.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// let model = nn::Sequential::new().then(nn::Softmax { axis: -1 });
+    /// assert_eq!(model.forward(&x)?.to_string(), x.softmax(-1)?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     Softmax {
         /// The axis whose elements add up to 1.
         axis: isize

@@ -12,6 +12,26 @@ use crate::tensor::recorder::{emit, here};
 use crate::tensor::{Tensor, sketch};
 
 /// What a gradient is computed from: values of the tensors that the op was applied to, of its result, and what flows in.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let twice = jit::custom_op("twice")
+///     .cpu(|k| {
+///         let x = k.inputs[0].as_slice::<f32>()?;
+///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+///             *y = 2.0 * x;
+///         }
+///         Ok(())
+///     })
+///     .gradient(|g: &jit::GradientArgs<'_>| Ok(vec![Some(g.upstream.mul(2.0)?)]))
+///     .build()?;
+/// let w = Var::new(&Tensor::new([1.0f32, 2.0], device)?)?;
+/// assert_eq!(twice.call(&[&w.get()])?.sum(())?.backward()?.get(&w).unwrap().to_string(), "[2. 2.]");
+/// # Ok(())
+/// # }
+/// ```
 pub struct GradientArgs<'a> {
     /// The op's inputs.
     pub inputs: &'a [Tensor],
@@ -26,6 +46,26 @@ pub struct GradientArgs<'a> {
 
 impl GradientArgs<'_> {
     /// Whether anybody asks for the gradient of input `i`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let twice = jit::custom_op("twice")
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = 2.0 * x;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .gradient(|g| Ok(vec![if g.needs(0) { Some(g.upstream.mul(2.0)?) } else { None }]))
+    ///     .build()?;
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// assert_eq!(twice.call(&[&x])?.to_string(), "[2. 4.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn needs(&self, i: usize) -> bool {
         self.needs.get(i).copied().unwrap_or(false)
     }
@@ -34,6 +74,25 @@ impl GradientArgs<'_> {
 type TensorGradient = dyn Fn(&GradientArgs<'_>) -> Result<Vec<Option<Tensor>>> + Send + Sync;
 
 /// Begins the definition of an operation called `name`: see [`CustomOpBuilder`].
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let twice = jit::custom_op("twice")
+///     .cpu(|k| {
+///         let x = k.inputs[0].as_slice::<f32>()?;
+///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+///             *y = 2.0 * x;
+///         }
+///         Ok(())
+///     })
+///     .build()?;
+/// let x = Tensor::new([1.0f32, 2.0], device)?;
+/// assert_eq!(twice.call(&[&x])?.to_string(), "[2. 4.]");
+/// # Ok(())
+/// # }
+/// ```
 pub fn custom_op(name: impl Into<String>) -> CustomOpBuilder {
     CustomOpBuilder {
         name: name.into(),
@@ -97,12 +156,51 @@ pub struct CustomOpBuilder {
 
 impl CustomOpBuilder {
     /// dtypes of the input tensors, at least one (default: one of f32).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let sum = jit::custom_op("sum_of_both")
+    ///     .inputs([DType::I64, DType::I64])
+    ///     .cpu(|k| {
+    ///         let (a, b) = (k.inputs[0].as_slice::<i64>()?, k.inputs[1].as_slice::<i64>()?);
+    ///         for ((y, a), b) in k.output.as_mut_slice::<i64>()?.iter_mut().zip(a).zip(b) {
+    ///             *y = a + b;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// let x = Tensor::new([1i64, 2], device)?;
+    /// assert_eq!(sum.call(&[&x, &x])?.to_string(), "[2 4]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn inputs(mut self, dtypes: impl IntoIterator<Item = DType>) -> CustomOpBuilder {
         self.inputs = dtypes.into_iter().collect();
         self
     }
 
     /// dtype of the result (default: that of the first input).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let positive = jit::custom_op("positive")
+    ///     .output(DType::Bool)
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<bool>()?.iter_mut().zip(x) {
+    ///             *y = *x > 0.0;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// assert_eq!(positive.call(&[&Tensor::new([1.0f32, -2.0], device)?])?.to_string(), "[ True False]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn output(mut self, dtype: DType) -> CustomOpBuilder {
         self.output = Some(dtype);
         self
@@ -110,6 +208,26 @@ impl CustomOpBuilder {
 
     /// dtypes of the host numbers that a call takes, at most four (default: none). Inside a step they are taken anew
     /// at each call.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let shifted = jit::custom_op("shifted")
+    ///     .scalars([DType::F32])
+    ///     .cpu(|k| {
+    ///         let (x, by) = (k.inputs[0].as_slice::<f32>()?, k.scalars[0].as_f64() as f32);
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = x + by;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// assert_eq!(shifted.call_with(&[&x], &[Scalar::from(0.5)])?.to_string(), "[1.5 2.5]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scalars(mut self, dtypes: impl IntoIterator<Item = DType>) -> CustomOpBuilder {
         self.scalars = dtypes.into_iter().collect();
         self
@@ -117,12 +235,50 @@ impl CustomOpBuilder {
 
     /// The result's shape, from those of the inputs; an error refuses them (default: the first input's). Always the same for
     /// the same shapes.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let first = jit::custom_op("first")
+    ///     .shape(|shapes| Shape::new(&shapes[0].dims()[1..]))
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         let y = k.output.as_mut_slice::<f32>()?;
+    ///         y.copy_from_slice(&x[..y.len()]);
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], device)?;
+    /// assert_eq!(first.call(&[&x])?.to_string(), "[1. 2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shape(mut self, rule: impl Fn(&[Shape]) -> Result<Shape> + Send + Sync + 'static) -> CustomOpBuilder {
         self.shape = Some(Box::new(rule));
         self
     }
 
     /// The kernel for the CPU: fills the output, which is zeros to begin with.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let twice = jit::custom_op("twice")
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = 2.0 * x;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// assert_eq!(twice.call(&[&x])?.to_string(), "[2. 4.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cpu(
         mut self,
         kernel: impl Fn(&mut KernelArgs<'_>) -> Result<(), KernelError> + Send + Sync + 'static,
@@ -132,6 +288,25 @@ impl CustomOpBuilder {
     }
 
     /// CUDA C++ source of the kernel. It is kept for a CUDA device; no device uses it yet.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let twice = jit::custom_op("twice")
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = 2.0 * x;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .cuda("/* CUDA C++ */")
+    ///     .build()?;
+    /// assert!(twice.cuda_source().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cuda(mut self, source: impl Into<String>) -> CustomOpBuilder {
         self.cuda = Some(source.into());
         self
@@ -142,6 +317,26 @@ impl CustomOpBuilder {
     /// It is run on values that are not there, to learn which operations it is made of; these are then recorded,
     /// fused and differentiated like any. So it may use only the tensors it is given, must not read their values, and
     /// numbers that it takes from elsewhere are fixed. Without a gradient, differentiating the op is an error.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let twice = jit::custom_op("twice")
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = 2.0 * x;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .gradient(|g| Ok(vec![Some(g.upstream.mul(2.0)?)]))
+    ///     .build()?;
+    /// let w = Var::new(&Tensor::new([1.0f32, 2.0], device)?)?;
+    /// assert_eq!(twice.call(&[&w.get()])?.sum(())?.backward()?.get(&w).unwrap().to_string(), "[2. 2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn gradient(
         mut self,
         rule: impl Fn(&GradientArgs<'_>) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
@@ -153,6 +348,15 @@ impl CustomOpBuilder {
     /// The operation.
     ///
     /// Errors: a name that is no identifier; no inputs; more than four scalars; no kernel.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(jit::custom_op("no kernel").build().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn build(self) -> Result<CustomOp> {
         let loc = Loc::caller();
@@ -229,6 +433,28 @@ fn gradients(
 }
 
 /// An operation that [`custom_op`] defined.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let twice = jit::custom_op("twice")
+///     .cpu(|k| {
+///         let x = k.inputs[0].as_slice::<f32>()?;
+///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+///             *y = 2.0 * x;
+///         }
+///         Ok(())
+///     })
+///     .build()?;
+/// let x = Tensor::new([1.0f32, 2.0], device)?;
+/// let mut step = jit::Step::new();
+/// for _ in 0..3 {
+///     assert_eq!(step.run(|| twice.call(&[&x])?.add(1.0))?.to_string(), "[3. 5.]");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 pub struct CustomOp(&'static Definition);
 
@@ -236,6 +462,25 @@ impl CustomOp {
     /// Applies the operation, without host numbers.
     ///
     /// Errors: as [`CustomOp::call_with`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let twice = jit::custom_op("twice")
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = 2.0 * x;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// assert_eq!(twice.call(&[&x])?.to_string(), "[2. 4.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn call(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         self.apply(inputs, &[], here())
@@ -245,6 +490,25 @@ impl CustomOp {
     ///
     /// Errors: another number of tensors or scalars than declared; other dtypes (tensors are not cast); shapes that the
     /// shape rule refuses; a device without a kernel.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let twice = jit::custom_op("twice")
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = 2.0 * x;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// assert_eq!(twice.call_with(&[&x], &[])?.to_string(), "[2. 4.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn call_with(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Tensor> {
         self.apply(inputs, scalars, here())
@@ -266,11 +530,47 @@ impl CustomOp {
     }
 
     /// Its name; one that was taken has got a number.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let named = jit::custom_op("named")
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = 2.0 * x;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// assert_eq!(twice.name(), "named");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(&self) -> &'static str {
         self.0.kernel.name
     }
 
     /// The CUDA source that it was given.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let twice = jit::custom_op("twice")
+    ///     .cpu(|k| {
+    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
+    ///             *y = 2.0 * x;
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// assert_eq!(twice.cuda_source(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cuda_source(&self) -> Option<&str> {
         self.0.kernel.cuda.as_deref()
     }
