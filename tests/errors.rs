@@ -6,7 +6,7 @@ use harness::{own_device, values, vector};
 use stepgraph::autograd::{self, GradOptions, Wrt};
 use stepgraph::nn::Linear;
 use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
-use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit};
+use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Gradients, Result, Rng, Shape, Tensor, Var, jit};
 
 /// What a message must say besides the place.
 struct Expected {
@@ -238,6 +238,46 @@ fn gradients_on_request() {
     let tracked = || (x.require_grad().expect("floats") * 2.0).and_then(|t| t.sum(())).expect("a number");
     wrong!(d, "backward without a Var", ["backward", "Var"], tracked().backward());
     wrong!(d, "another shape", ["from_pairs", "[2]", "[3]"], Gradients::from_pairs([(w.clone(), long.clone())]));
+}
+
+#[test]
+fn custom_ops() {
+    let d = &own_device();
+    let (x, y) = (vector(&[1.0, 2.0], d), vector(&[3.0], d));
+    let whole = Tensor::zeros([2], DType::I64, d).expect("zeros");
+    let copy = |k: &mut jit::KernelArgs<'_>| {
+        let x = k.inputs[0].as_slice::<f32>()?;
+        k.output.as_mut_slice::<f32>()?.copy_from_slice(x);
+        Ok(())
+    };
+    let new = |name: &str| jit::custom_op(name).cpu(copy);
+    wrong!(d, "a name", ["custom_op", "letters", "two words"], new("two words").build());
+    wrong!(d, "no name", ["custom_op", "letters"], new("").build());
+    wrong!(d, "no inputs", ["custom_op", "at least one input"], new("a").inputs([]).build());
+    wrong!(d, "scalars", ["custom_op", "at most 4", "5"], new("a").scalars([DType::F32; 5]).build());
+    wrong!(d, "no kernel", ["custom_op", "kernel"], jit::custom_op("a").build());
+    let plain = new("plain").build().expect("an op");
+    wrong!(d, "no input", ["at least one operand"], plain.call(&[]));
+    wrong!(d, "two inputs", ["plain", "1 tensors", "2 tensors"], plain.call(&[&x, &x]));
+    wrong!(d, "integers", ["plain", "f32 as input 0", "i64"], plain.call(&[&whole]));
+    wrong!(d, "a number", ["plain", "0 host numbers", "1"], plain.call_with(&[&x], &[1.0.into()]));
+    let counts = new("counts").scalars([DType::I64]).build().expect("an op");
+    wrong!(d, "no number", ["counts", "1 host numbers", "0"], counts.call(&[&x]));
+    wrong!(d, "a fraction", ["counts", "i64", "0.5"], counts.call_with(&[&x], &[0.5.into()]));
+    let same = |s: &[Shape]| if s[0] == s[1] { Ok(s[0]) } else { Shape::new(&[0; 9]) };
+    let pair = new("pair").inputs([DType::F32; 2]).shape(same).build().expect("an op");
+    wrong!(d, "shapes", ["axes"], pair.call(&[&x, &y]));
+    let odd = new("odd").shape(|s| Ok(s[1])).build().expect("an op");
+    wrong!(d, "a shape rule that panics", ["custom op odd", "shape rule", "panicked"], odd.call(&[&x]));
+    let cuda = jit::custom_op("only_cuda").cuda("__global__ void only_cuda() {}").build().expect("an op");
+    assert_eq!(cuda.cuda_source(), Some("__global__ void only_cuda() {}"));
+    wrong!(d, "no kernel for the CPU", ["only_cuda", "cpu", "kernel"], cuda.call(&[&x]));
+    let again = new("plain").build().expect("an op");
+    assert_ne!(plain.name(), again.name(), "names are unique");
+    // A kernel that asks for elements of another type: told when values are read.
+    let wide = jit::custom_op("wide").cpu(|k| k.inputs[0].as_slice::<f64>().map(|_| ())).build().expect("an op");
+    let told = |e: Error| assert!(e.to_string().contains("f64") && e.to_string().contains("f32"), "{e}");
+    told(wide.call(&[&x]).and_then(|y| y.to_vec::<f32>()).map(|_| ()).expect_err("f64"));
 }
 
 /// Gradients with respect to values from outside the step: fine if nothing more can lie behind them, else refused.

@@ -1,6 +1,10 @@
 //! Calls that are not kernels of the body IR: each backend has its own code for them.
 
-use crate::base::DType;
+use smallvec::SmallVec;
+
+use crate::base::scalar::Origin;
+use crate::base::{DType, Scalar, Shape};
+use crate::kernel::custom::KernelRef;
 
 /// A library call of a plan step.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -15,6 +19,38 @@ pub enum Library {
     Scan(Scan),
     /// Positions in the order of their elements; args: x, out (output, i64).
     Argsort(Argsort),
+    /// A user's kernel; args: the inputs, out (output).
+    Custom(Custom),
+}
+
+impl Library {
+    /// dtypes of the parameters it takes, in the order of the step's.
+    pub fn params(&self) -> SmallVec<[DType; 4]> {
+        match self {
+            Library::Custom(c) => {
+                c.scalars.iter().filter(|s| matches!(s.origin, Origin::Param(_))).map(|s| s.dtype).collect()
+            }
+            _ => SmallVec::new(),
+        }
+    }
+}
+
+/// A user's kernel on inputs without gaps.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Custom {
+    pub kernel: KernelRef,
+    pub inputs: Vec<Block>,
+    pub output: Block,
+    /// Fixed numbers, and parameters by their position among the step's.
+    pub scalars: Vec<Scalar>,
+}
+
+/// Elements that lie row-major without gaps, from an offset on (in elements).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Block {
+    pub dtype: DType,
+    pub shape: Shape,
+    pub offset: i64,
 }
 
 /// `c[b] = a[b] * b[b]`; strides in elements; 0 broadcasts. Numbers: per output element each

@@ -39,6 +39,17 @@ impl MultiHeadAttention {
     /// causal. f32.
     ///
     /// Errors: a width that is no multiple of the heads.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let attention = nn::MultiHeadAttention::new(8, 2, &rng, device)?;
+    /// assert_eq!(attention.heads, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(width: usize, heads: usize, rng: &Rng, device: &Device) -> Result<MultiHeadAttention> {
         let _scope = Scope::enter();
@@ -62,6 +73,18 @@ impl MultiHeadAttention {
     /// `x` is `[n, length, width]`, as is the result; `mask` as in [`Attention::mask`], of `[n, heads, length, length]`.
     ///
     /// Errors: an input of another shape; a mask that does not broadcast.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let attention = nn::MultiHeadAttention::new(8, 2, &rng, device)?;
+    /// let x = rng.normal([3, 5, 8], device)?;
+    /// assert_eq!(attention.forward(&x, None)?.dims(), [3, 5, 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let _scope = Scope::enter();

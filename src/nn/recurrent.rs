@@ -78,6 +78,17 @@ impl LstmCell {
     /// Drawn evenly over ±1/√hidden. f32.
     ///
     /// Errors: no inputs or no hidden units.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let cell = nn::LstmCell::new(3, 5, &rng, device)?;
+    /// assert_eq!(cell.weight_input.shape().numel(), 3 * 4 * 5);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(inputs: usize, hidden: usize, rng: &Rng, device: &Device) -> Result<LstmCell> {
         let _scope = Scope::enter();
@@ -87,6 +98,17 @@ impl LstmCell {
     }
 
     /// A hidden state and a cell state of zeros, `[n, hidden]`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let (h, c) = nn::LstmCell::new(3, 5, &rng, device)?.zeros(2)?;
+    /// assert_eq!((h.dims(), c.dims()), (&[2, 5][..], &[2, 5][..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn zeros(&self, n: usize) -> Result<(Tensor, Tensor)> {
         let _scope = Scope::enter();
@@ -97,6 +119,19 @@ impl LstmCell {
     /// The hidden state and the cell state after `x`, `[n, inputs]`: `c' = f c + i g`, `h' = o tanh(c')`.
     ///
     /// Errors: an input or states of other shapes.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let cell = nn::LstmCell::new(3, 5, &rng, device)?;
+    /// let (h, c) = cell.zeros(2)?;
+    /// let (h, c) = cell.forward(&rng.normal([2, 3], device)?, &h, &c)?;
+    /// assert_eq!((h.dims(), c.dims()), (&[2, 5][..], &[2, 5][..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor, h: &Tensor, c: &Tensor) -> Result<(Tensor, Tensor)> {
         let _scope = Scope::enter();
@@ -110,6 +145,18 @@ impl LstmCell {
 }
 
 /// A gated recurrent unit (Cho et al. 2014) as PyTorch has it, with gates in its order: reset, update, new.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let rng = Rng::seed_from(0);
+/// let cell = nn::GruCell::new(3, 5, &rng, device)?;
+/// let h = cell.forward(&rng.normal([2, 3], device)?, &cell.zeros(2)?)?;
+/// assert_eq!(h.dims(), [2, 5]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct GruCell {
     /// `[inputs, 3 hidden]`: PyTorch's, transposed.
@@ -127,6 +174,17 @@ impl GruCell {
     /// Drawn evenly over ±1/√hidden. f32.
     ///
     /// Errors: no inputs or no hidden units.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let cell = nn::GruCell::new(3, 5, &rng, device)?;
+    /// assert_eq!(cell.weight_input.shape().numel(), 3 * 3 * 5);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(inputs: usize, hidden: usize, rng: &Rng, device: &Device) -> Result<GruCell> {
         let _scope = Scope::enter();
@@ -136,6 +194,16 @@ impl GruCell {
     }
 
     /// A hidden state of zeros, `[n, hidden]`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// assert_eq!(nn::GruCell::new(3, 5, &rng, device)?.zeros(2)?.dims(), [2, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn zeros(&self, n: usize) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -145,6 +213,18 @@ impl GruCell {
     /// The hidden state after `x`, `[n, inputs]`: `h' = (1 - z) tanh(x Wₙ + bₙ + r (h Uₙ + dₙ)) + z h`.
     ///
     /// Errors: an input or a state of another shape.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let cell = nn::GruCell::new(3, 5, &rng, device)?;
+    /// let h = cell.forward(&rng.normal([2, 3], device)?, &cell.zeros(2)?)?;
+    /// assert_eq!(h.dims(), [2, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor, h: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();

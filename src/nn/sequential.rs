@@ -8,6 +8,19 @@ use crate::nn::{
 use crate::tensor::Tensor;
 
 /// A module of one tensor to one tensor.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::Layer;
+/// let layers: Vec<Box<dyn Layer>> = vec![Box::new(nn::Relu), Box::new(nn::Tanh)];
+/// let x = Tensor::new([-1.0f32, 0.0], device)?;
+/// let y = layers.iter().try_fold(x, |x, layer| layer.forward(&x))?;
+/// assert_eq!(y.to_string(), "[0. 0.]");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Layer: Module {
     /// The layer applied to `x`.
     fn forward(&self, x: &Tensor) -> Result<Tensor>;
@@ -44,17 +57,46 @@ pub struct Sequential(pub Vec<Box<dyn Layer>>);
 
 impl Sequential {
     /// No layers: the identity.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(nn::Sequential::new().forward(&Tensor::new(1.0f32, device)?)?.item::<f32>()?, 1.0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
     /// With `layer` after the others.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let model = nn::Sequential::new().then(nn::Relu);
+    /// assert_eq!(model.forward(&Tensor::new(-1.0f32, device)?)?.item::<f32>()?, 0.0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn then(mut self, layer: impl Layer + 'static) -> Sequential {
         self.0.push(Box::new(layer));
         self
     }
 
     /// All layers, one after the other.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let model = nn::Sequential::new().then(nn::Relu);
+    /// assert_eq!(model.forward(&Tensor::new(-1.0f32, device)?)?.item::<f32>()?, 0.0);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -72,6 +114,16 @@ impl Module for Sequential {
 }
 
 /// A function as a layer without parameters.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let model = nn::Sequential::new().then(nn::Function(|x: &Tensor| x.mul(2.0)));
+/// assert_eq!(model.forward(&Tensor::new(3.0f32, device)?)?.item::<f32>()?, 6.0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Function<F>(pub F);
 

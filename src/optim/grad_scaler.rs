@@ -66,6 +66,19 @@ pub struct GradScaler {
 }
 
 /// Gradients as they are without the scale.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+/// let scaler = optim::GradScaler::new(Default::default(), device)?;
+/// let optim::Unscaled { gradients, overflow } = scaler.unscale(&scaler.scale(&w.get().sum(())?)?.backward()?)?;
+/// assert_eq!(gradients.get(&w).unwrap().to_string(), "[1. 1.]");
+/// assert_eq!(overflow.to_string(), "False");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Unscaled {
     /// The gradients; 16-bit ones widened to `f32`.

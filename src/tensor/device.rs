@@ -12,6 +12,16 @@ use crate::base::{Error, Result};
 use crate::tensor::eager::EagerCache;
 
 /// A device. Clones are the same device; each call of [`Device::cpu_with`] makes another one.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// assert!(device == &Device::cpu()); // the process has one
+/// assert!(device != &Device::cpu_with(&CpuOptions::default())?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -24,6 +34,16 @@ struct Inner {
 }
 
 /// How a CPU device runs.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let one_thread = CpuOptions { threads: Some(1), ..CpuOptions::default() };
+/// assert_eq!(Device::cpu_with(&one_thread)?.name(), "cpu");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CpuOptions {
     /// CPU threads a kernel may use; `None`: all that the process may run on, or `STEPGRAPH_THREADS`.
@@ -36,6 +56,15 @@ pub struct CpuOptions {
 
 impl Device {
     /// The process's CPU device.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Device::cpu().name(), "cpu");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cpu() -> Device {
         static CPU: OnceLock<Device> = OnceLock::new();
         CPU.get_or_init(|| match CpuBackend::new(cpu::Options::default()) {
@@ -52,6 +81,17 @@ impl Device {
     /// A CPU device of its own, with its own memory pool and counters.
     ///
     /// Errors: an instruction set that this machine lacks.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let portable = CpuOptions { isa: Some("portable".into()), ..CpuOptions::default() };
+    /// let x = Tensor::new([1.0f32, 2.0], &Device::cpu_with(&portable)?)?;
+    /// assert_eq!(x.exp()?.to_vec::<f32>()?, Tensor::new([1.0f32, 2.0], device)?.exp()?.to_vec::<f32>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cpu_with(options: &CpuOptions) -> Result<Device> {
         let isa = options.isa.as_deref().map(Isa::from_name).transpose()?;
         let options =
@@ -60,12 +100,32 @@ impl Device {
     }
 
     /// A CUDA device that answers, else the CPU; a `tracing` event says which and why.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::ones([2], DType::F32, &Device::best())?;
+    /// assert_eq!(x.to_string(), "[1. 1.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn best() -> Device {
         tracing::info!("no CUDA backend in this build: using the CPU");
         Device::cpu()
     }
 
     /// A device that runs the whole pipeline and computes nothing: for measuring host costs.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::ones([2, 3], DType::F32, &Device::null())?;
+    /// assert_eq!(x.t()?.dims(), [3, 2]); // of any value
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn null() -> Device {
         Device::with_backend(NullBackend::new())
     }
@@ -80,16 +140,48 @@ impl Device {
     }
 
     /// `cpu`, `cuda:0`, …
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(device.name(), "cpu");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         self.0.backend.name()
     }
 
     /// What the device did so far, counted by its backend: launches, kernels, copies.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let device = &Device::cpu_with(&CpuOptions::default())?;
+    /// let before = device.counts();
+    /// Tensor::ones([2], DType::F32, device)?.add(1.0)?;
+    /// assert_eq!((device.counts() - before).eager_kernels, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn counts(&self) -> Counts {
         self.0.backend.counters().read()
     }
 
     /// What its memory holds now: tensors and the arenas of compiled steps.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::ones([1000], DType::F32, device)?;
+    /// assert!(device.memory().live >= 4000);
+    /// # drop(x);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn memory(&self) -> MemoryUse {
         self.0.backend.memory()
     }

@@ -106,7 +106,7 @@ impl Tensor {
     /// use stepgraph::{DType, Device, Result, Tensor};
     /// # fn main() -> Result<()> {
     /// let device = Device::cpu();
-    /// let x = Tensor::new(&[[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]], &device)?;
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]], &device)?;
     /// assert_eq!((x.dims(), x.dtype()), (&[2, 3][..], DType::F32));
     /// assert_eq!(Tensor::new(7i64, &device)?.rank(), 0);
     /// assert_eq!(Tensor::new(vec![vec![true], vec![false]], &device)?.dims(), [2, 1]);

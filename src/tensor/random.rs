@@ -42,17 +42,50 @@ struct State {
 
 impl Rng {
     /// A stream that starts at counter 0 of `seed`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (a, b) = (Rng::seed_from(7), Rng::seed_from(7));
+    /// assert_eq!(a.uniform([3], device)?.to_string(), b.uniform([3], device)?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn seed_from(seed: u64) -> Rng {
         Rng(Arc::new(State { seed: AtomicU64::new(seed), counter: AtomicU64::new(0) }))
     }
 
     /// Starts over with another seed.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(7);
+    /// let first = rng.uniform([3], device)?;
+    /// rng.reseed(7);
+    /// assert_eq!(rng.uniform([3], device)?.to_string(), first.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reseed(&self, seed: u64) {
         self.0.seed.store(seed, Relaxed);
         self.0.counter.store(0, Relaxed);
     }
 
     /// Number of draws made so far.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(7);
+    /// rng.uniform([3], device)?;
+    /// assert_eq!(rng.counter(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn counter(&self) -> u64 {
         self.0.counter.load(Relaxed)
     }
@@ -100,6 +133,16 @@ impl Rng {
     }
 
     /// Independent f32 draws from [0, 1): the multiples of 2^-24, each equally likely.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Rng::seed_from(7).uniform([100], device)?;
+    /// assert!(x.iter::<f32>()?.all(|v| (0.0..1.0).contains(&v)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn uniform(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
         self.draw(Draw::Uniform, shape, device, here())
@@ -109,6 +152,16 @@ impl Rng {
     /// a step the bounds are taken anew at each call.
     ///
     /// Errors: not `lo < hi`, or bounds whose difference is no finite f32.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Rng::seed_from(7).uniform_in([100], -2.0, 3.0, device)?;
+    /// assert!(x.iter::<f32>()?.all(|v| (-2.0..3.0).contains(&v)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn uniform_in(&self, shape: impl IntoShape, lo: f64, hi: f64, device: &Device) -> Result<Tensor> {
         let at = here();
@@ -144,6 +197,17 @@ impl Rng {
     /// rounded up to a multiple of 2^-24.
     ///
     /// Errors: a tensor of another shape.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let coins = Rng::seed_from(7).bernoulli([1000], 0.25, device)?;
+    /// let heads = coins.to_dtype(DType::I64)?.sum(())?.item::<i64>()?;
+    /// assert!((180..320).contains(&heads));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn bernoulli<'a>(&self, shape: impl IntoShape, p: impl Into<Operand<'a>>, device: &Device) -> Result<Tensor> {
         let at = here();
@@ -162,6 +226,16 @@ impl Rng {
     /// it should be by more than `(hi - lo) / 2^64` of its chance. Inside a step the bounds are taken anew at each call.
     ///
     /// Errors: not `lo < hi`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let dice = Rng::seed_from(7).randint([100], 1, 7, device)?;
+    /// assert!(dice.iter::<i64>()?.all(|v| (1..=6).contains(&v)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn randint(&self, shape: impl IntoShape, lo: i64, hi: i64, device: &Device) -> Result<Tensor> {
         let at = here();

@@ -12,6 +12,15 @@ impl Tensor {
     /// The value of a tensor of one element. A host read: inside a step it ends a segment.
     ///
     /// Errors: more or fewer elements than one; another dtype than `T`'s.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Tensor::new([[2.5f32]], device)?.item::<f32>()?, 2.5);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         let at = here();
@@ -27,6 +36,16 @@ impl Tensor {
     /// All elements, row-major. A host read: inside a step it ends a segment.
     ///
     /// Errors: another dtype than `T`'s.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2], [3, 4]], device)?;
+    /// assert_eq!(x.t()?.to_vec::<i64>()?, [1, 3, 2, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let at = here();
@@ -34,6 +53,16 @@ impl Tensor {
     }
 
     /// The value as a [`HostValue`], whatever its dtype. A host read.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let value = Tensor::new([1u8, 2], device)?.to_host()?;
+    /// assert_eq!((value.data.dtype(), value.data.to_f64()), (DType::U8, vec![1.0, 2.0]));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn to_host(&self) -> Result<HostValue> {
         let at = here();

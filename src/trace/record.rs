@@ -85,8 +85,8 @@ impl Session {
     fn record_op_at(&mut self, op: &Op, operands: &[&Tensor], device: &Device, loc: Loc, role: Role) -> Result<Tensor> {
         let prepared = eager::prepare(op, operands, device)?;
         let (ready, flag) = eager::compute(&prepared, operands, device)?;
-        if flag && self.flagged.is_none() {
-            self.flagged = Some(eager::index_error(&prepared.op, operands).at(loc));
+        if let Some(e) = flag {
+            self.flagged.get_or_insert(e.at(loc));
         }
         let mut ids: SmallVec<[ValId; 3]> = SmallVec::new();
         for t in operands {

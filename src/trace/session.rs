@@ -204,6 +204,9 @@ impl Session {
             return;
         }
         let result = if self.mode == Mode::Shadow { self.catch_up() } else { Ok(()) };
+        if let Err(e) = &result {
+            self.fail_promised(e);
+        }
         if let Err(e) = result.and_then(|()| self.commit_writes()) {
             tracing::error!("closing a step after a panic: {e}");
         }
@@ -224,6 +227,15 @@ impl Session {
             let Some(x) = &self.tree.paths[path as usize].events[at as usize].extra else { continue };
             let Some(table) = x.table.as_ref().filter(|t| Arc::strong_count(t) > 1) else { continue };
             let _ = table.entries.set(GradTable::sorted(self.by_var(&x.grads)));
+        }
+    }
+
+    /// Marks what was promised in this call and is not there: a later call must not promise the same handles again.
+    fn fail_promised(&self, error: &Error) {
+        for ordinal in 0..self.ordinal() {
+            if let Some(t) = &self.event(ordinal).template {
+                let _ = t.0.state.set(Err(error.clone()));
+            }
         }
     }
 
@@ -530,8 +542,8 @@ impl Session {
         self.note_foreign(op.rules().name(), device, loc);
         let prepared = eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
         let (ready, flag) = eager::compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
-        if flag {
-            device.flag(eager::index_error(op, operands).at(loc));
+        if let Some(e) = flag {
+            device.flag(e.at(loc));
         }
         let origin = Origin::HostData { stamp: self.stamp };
         Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))

@@ -280,7 +280,7 @@ fn before(r: &mut Draws, _: &Traits, regs: &[Option<Tensor>], _: bool) -> Stmt {
 
 const TYPES: [Type; 9] =
     [Type::F64, Type::F32, Type::BF16, Type::F16, Type::I64, Type::I32, Type::I8, Type::U8, Type::Bool];
-const UNARY: [Unary; 12] = [
+const UNARY: [Unary; 38] = [
     Unary::Neg,
     Unary::Abs,
     Unary::Exp,
@@ -293,8 +293,34 @@ const UNARY: [Unary; 12] = [
     Unary::Relu,
     Unary::Detach,
     Unary::Not,
+    Unary::Exp2,
+    Unary::Expm1,
+    Unary::Log1p,
+    Unary::Log2,
+    Unary::Log10,
+    Unary::Rsqrt,
+    Unary::Sigmoid,
+    Unary::Erf,
+    Unary::Erfc,
+    Unary::Tan,
+    Unary::Asin,
+    Unary::Acos,
+    Unary::Atan,
+    Unary::Sinh,
+    Unary::Cosh,
+    Unary::Floor,
+    Unary::Ceil,
+    Unary::Round,
+    Unary::Trunc,
+    Unary::Sign,
+    Unary::IsNan,
+    Unary::IsInf,
+    Unary::IsFinite,
+    Unary::Square,
+    Unary::Cube,
+    Unary::Clamp,
 ];
-const BINARY: [Binary; 12] = [
+const BINARY: [Binary; 18] = [
     Binary::Add,
     Binary::Sub,
     Binary::Mul,
@@ -307,6 +333,12 @@ const BINARY: [Binary; 12] = [
     Binary::Le,
     Binary::Gt,
     Binary::Ge,
+    Binary::Pow,
+    Binary::Atan2,
+    Binary::Rem,
+    Binary::Fmod,
+    Binary::ClampMin,
+    Binary::ClampMax,
 ];
 
 fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> Stmt {
@@ -343,7 +375,8 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
             seed: small(r, 4),
         },
         7..9 => Stmt::Full { d, dims: dims(r), value: host(r, t) },
-        9..12 => Stmt::Draw { d, rng: small(r, 2), dims: dims(r) },
+        9 => Stmt::DrawOther { d, rng: small(r, 2), dims: dims(r), how: small(r, 6) },
+        10..12 => Stmt::Draw { d, rng: small(r, 2), dims: dims(r) },
         12..19 => {
             let v = small(r, 7);
             Stmt::Get { d, v: if v < 2 && t.varied && r.percent(25) { vec![v, r.of(&[0, 1, 4])] } else { vec![v] } }
@@ -380,10 +413,16 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
         },
         33..37 => Stmt::Unary { d, op: r.of(&UNARY), a: floats(r) },
         37..50 => {
-            let kinds = if r.percent(70) { 6 } else { 12 };
+            let kinds = if r.percent(60) { 6 } else { BINARY.len() };
             let op = r.of(&BINARY[..kinds]);
             Stmt::Binary { d, op, a: any(r), b: any(r) }
         }
+        50 if r.percent(40) => Stmt::Binary {
+            d,
+            op: r.of(&[Binary::And, Binary::Or, Binary::Xor, Binary::Shl, Binary::Shr]),
+            a: ints(r),
+            b: ints(r),
+        },
         50 => Stmt::Binary {
             d,
             op: r.of(&[Binary::And, Binary::Or, Binary::Xor]),

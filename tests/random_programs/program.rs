@@ -78,6 +78,32 @@ pub enum Unary {
     Relu,
     Detach,
     Not,
+    Exp2,
+    Expm1,
+    Log1p,
+    Log2,
+    Log10,
+    Rsqrt,
+    Sigmoid,
+    Erf,
+    Erfc,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Floor,
+    Ceil,
+    Round,
+    Trunc,
+    Sign,
+    IsNan,
+    IsInf,
+    IsFinite,
+    Square,
+    Cube,
+    Clamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,6 +123,14 @@ pub enum Binary {
     And,
     Or,
     Xor,
+    Pow,
+    Atan2,
+    Rem,
+    Fmod,
+    ClampMin,
+    ClampMax,
+    Shl,
+    Shr,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,6 +179,13 @@ pub enum Stmt {
         d: u8,
         rng: u8,
         dims: Vec<Dim>,
+    },
+    /// A draw that is not uniform: which kind.
+    DrawOther {
+        d: u8,
+        rng: u8,
+        dims: Vec<Dim>,
+        how: u8,
     },
     /// Reads a variable; which one may differ from call to call.
     Get {

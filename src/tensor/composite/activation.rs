@@ -16,6 +16,16 @@ impl Tensor {
     }
 
     /// `x` above 0, else `slope · x`; the gradient at 0 is `slope` (PyTorch's).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-2.0f32, 3.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.leaky_relu(0.1)?), "[-0.2  3. ]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -23,6 +33,16 @@ impl Tensor {
     }
 
     /// `x` above 0, else `alpha · (eˣ - 1)` (Clevert et al. 2015); the gradient at 0 is `alpha` (PyTorch's).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-2.0f32, 3.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.elu(1.0)?), "[-0.865  3.   ]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -35,6 +55,16 @@ impl Tensor {
     }
 
     /// The Gaussian error linear unit (Hendrycks & Gimpel 2016): `x/2 · (1 + erf(x/√2))`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.gelu()?), "[-0.159  1.954]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn gelu(&self) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -45,6 +75,16 @@ impl Tensor {
     }
 
     /// [`Tensor::gelu`] in its tanh form, GPT-2's: `x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))`; within 5e-4 of the other.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.gelu_tanh()?), "[-0.159  1.955]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn gelu_tanh(&self) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -56,6 +96,16 @@ impl Tensor {
     }
 
     /// `x · sigmoid(x)`, also called swish (Ramachandran et al. 2017).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.silu()?), "[-0.269  1.762]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn silu(&self) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -63,6 +113,16 @@ impl Tensor {
     }
 
     /// `log(1 + eˣ)`, without overflow; its gradient is the sigmoid.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.softplus()?), "[0.313 2.127]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn softplus(&self) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -70,6 +130,16 @@ impl Tensor {
     }
 
     /// `log(sigmoid(x)) = -softplus(-x)`, without overflow.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([-1.0f32, 2.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.log_sigmoid()?), "[-1.313 -0.127]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn log_sigmoid(&self) -> Result<Tensor> {
         let _scope = Scope::enter();

@@ -8,6 +8,18 @@ use crate::tensor::recorder::{emit_on, here};
 use crate::tensor::{Rng, Tensor};
 
 /// How [`Tensor::scaled_dot_product_attention`] goes about it; by default without masks, scaled by 1/√width.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::Attention;
+/// let q = Tensor::ones([1, 4, 8], DType::F32, device)?; // one head of 4 positions
+/// let causal = Attention { causal: true, ..Attention::default() };
+/// assert_eq!(q.scaled_dot_product_attention(&q, &q, &causal)?.dims(), [1, 4, 8]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attention<'a> {
     /// Of bool: true where a query may look; of floats: added to the scaled products. Broadcasts to `[.., queries, keys]`.

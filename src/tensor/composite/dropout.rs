@@ -40,6 +40,17 @@ impl Tensor {
     /// [`Tensor::gather`]. Gradients of a row that is chosen several times add up.
     ///
     /// Errors: a 0-d table; ids that are no integers; more axes than a tensor can have.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let table = Tensor::new([[1i64, 2], [3, 4], [5, 6]], device)?;
+    /// let ids = Tensor::new([2i64, 0], device)?;
+    /// assert_eq!(table.embedding(&ids)?.to_string(), "[[5 6]\n [1 2]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn embedding(&self, ids: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();

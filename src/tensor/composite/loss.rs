@@ -8,6 +8,18 @@ use crate::tensor::composite::activation::softplus;
 use crate::tensor::composite::{fixed, narrow, need_float, wide, wide_if};
 
 /// What becomes of the losses of the elements.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::Reduction;
+/// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+/// assert_eq!(x.mse_with(&y, Reduction::Sum)?.to_string(), "9.25");
+/// assert_eq!(x.mse_with(&y, Reduction::None)?.to_string(), "[0.25 9.  ]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reduction {
     /// Their mean: a 0-d tensor. Elements that are ignored do not count.
@@ -31,6 +43,19 @@ impl Reduction {
 }
 
 /// How [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`] go about it. The default is the mean over all labels.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::CrossEntropy;
+/// let logits = Tensor::new([[2.0f32, 0.0, 0.0], [0.0, 0.0, 2.0]], device)?;
+/// let options = CrossEntropy { ignore: Some(-1), ..CrossEntropy::default() };
+/// let loss = logits.cross_entropy_with(&Tensor::new([0i64, -1], device)?, &options)?;
+/// assert!((loss.item::<f32>()? - 0.2395).abs() < 1e-4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct CrossEntropy {
     /// The axis of the classes; `None`: axis 1, or axis 0 of a 1-d tensor (PyTorch's).
@@ -52,6 +77,17 @@ impl Tensor {
     /// A label out of range is found when the kernel runs, as an index of [`Tensor::gather`] is.
     ///
     /// Errors: shapes other than these; logits that are no floats, labels that are no integers.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let logits = Tensor::new([[2.0f32, 0.0, 0.0], [0.0, 0.0, 2.0]], device)?;
+    /// let loss = logits.cross_entropy(&Tensor::new([0i64, 1], device)?)?;
+    /// assert!((loss.item::<f32>()? - 1.2395).abs() < 1e-4);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -93,6 +129,18 @@ impl Tensor {
     /// no smoothing.
     ///
     /// Errors: as [`Tensor::cross_entropy`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let logits = Tensor::new([[2.0f32, 0.0, 0.0], [0.0, 0.0, 2.0]], device)?;
+    /// let labels = Tensor::new([0i64, 1], device)?;
+    /// let loss = logits.log_softmax(1)?.nll_loss(&labels, &Default::default())?;
+    /// assert!((loss.item::<f32>()? - 1.2395).abs() < 1e-4);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn nll_loss(&self, labels: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -118,6 +166,16 @@ impl Tensor {
     }
 
     /// Mean of the squared differences: a 0-d tensor.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+    /// assert_eq!(x.mse(&y)?.item::<f32>()?, 4.625);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn mse(&self, target: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -125,6 +183,16 @@ impl Tensor {
     }
 
     /// The squared differences, or their sum or mean.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+    /// assert_eq!(x.mse_with(&y, nn::Reduction::Sum)?.item::<f32>()?, 9.25);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn mse_with(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -134,6 +202,16 @@ impl Tensor {
     /// Huber's loss (1964) of the differences `d`: `d²/2` up to `|d| = delta`, beyond that `delta (|d| - delta/2)`.
     ///
     /// Errors: a `delta` that is not above 0; operands that are no floats.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+    /// assert_eq!(x.huber(&y, 1.0, nn::Reduction::None)?.to_string(), "[0.125 2.5  ]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn huber(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -152,6 +230,16 @@ impl Tensor {
     /// `|d| - beta/2`; for `beta` 0 `|d|`.
     ///
     /// Errors: a negative `beta`; operands that are no floats.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+    /// assert_eq!(x.smooth_l1(&y, 1.0, nn::Reduction::None)?.to_string(), "[0.125 2.5  ]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn smooth_l1(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
         let _scope = Scope::enter();

@@ -11,6 +11,17 @@ use crate::tensor::reduce::Axes;
 use crate::tensor::{Tensor, Var};
 
 /// How [`Tensor::batch_norm`] goes about it: PyTorch's defaults, without parameters.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let options = nn::BatchNormOptions { training: true, ..nn::BatchNormOptions::default() };
+/// let x = Tensor::new([[1.0f32, 5.0], [3.0, 5.0]], device)?;
+/// assert_eq!(format!("{:.3}", x.batch_norm(&options)?), "[[-1.  0.]\n [ 1.  0.]]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormOptions<'a> {
     /// Factor and summand per channel, `[channels]`.
@@ -67,6 +78,16 @@ impl Tensor {
     /// RMS norm (Zhang & Sennrich 2019): `x / √(mean(x²) + eps) * weight`, the mean taken over `axes`, usually the last one.
     ///
     /// Errors: as [`Tensor::layer_norm`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[3.0f32, 4.0]], device)?;
+    /// assert_eq!(format!("{:.3}", x.rms_norm(-1, None, 0.0)?), "[[0.849 1.131]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn rms_norm(&self, axes: impl Axes, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -83,6 +104,17 @@ impl Tensor {
     /// writes of `Var`s: inside a step they take effect with it.
     ///
     /// Errors: fewer than 2 axes; parameters or statistics not of shape `[channels]`; in training, one value per channel.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let options = nn::BatchNormOptions { training: true, ..nn::BatchNormOptions::default() };
+    /// let x = Tensor::new([[1.0f32, 5.0], [3.0, 5.0]], device)?;
+    /// assert_eq!(format!("{:.3}", x.batch_norm(&options)?), "[[-1.  0.]\n [ 1.  0.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn batch_norm(&self, options: &BatchNormOptions<'_>) -> Result<Tensor> {
         const OP: &str = "batch_norm";

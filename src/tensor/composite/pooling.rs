@@ -11,6 +11,18 @@ use crate::tensor::recorder::{emit_on, here};
 use crate::tensor::window::count;
 
 /// Settings of pooling over the last `D` axes.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::Pooling;
+/// let x = Tensor::new([[[1.0f32, 3.0, 2.0, 8.0]]], device)?;
+/// let overlapping = Pooling { stride: [1], ..Pooling::new([2]) };
+/// assert_eq!(x.max_pool1d(&overlapping)?.to_string(), "[[[3. 3. 8.]]]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pooling<const D: usize> {
     /// Elements of a window along each axis.
@@ -27,6 +39,16 @@ pub struct Pooling<const D: usize> {
 
 impl<const D: usize> Pooling<D> {
     /// Windows of `size`, side by side, without padding (PyTorch's defaults).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[1.0f32, 3.0, 2.0, 8.0]]], device)?;
+    /// assert_eq!(x.max_pool1d(&nn::Pooling::new([2]))?.to_string(), "[[[3. 8.]]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(size: [usize; D]) -> Pooling<D> {
         Pooling { size, stride: size, padding: [0; D], dilation: [1; D], count_padding: true }
     }
@@ -34,6 +56,16 @@ impl<const D: usize> Pooling<D> {
 
 impl Tensor {
     /// Means of windows of `[.., length]`: see [`Tensor::avg_pool2d`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[1.0f32, 3.0, 2.0, 8.0]]], device)?;
+    /// assert_eq!(x.avg_pool1d(&nn::Pooling::new([2]))?.to_string(), "[[[2. 5.]]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn avg_pool1d(&self, options: &Pooling<1>) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -60,6 +92,16 @@ impl Tensor {
     }
 
     /// Largest elements of windows of `[.., length]`: see [`Tensor::max_pool2d`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[1.0f32, 3.0, 2.0, 8.0]]], device)?;
+    /// assert_eq!(x.max_pool1d(&nn::Pooling::new([2]))?.to_string(), "[[[3. 8.]]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn max_pool1d(&self, options: &Pooling<1>) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -89,6 +131,16 @@ impl Tensor {
     /// The mean of each channel of `[n, channels, ..]` over all axes after it: `[n, channels]`. PyTorch's `adaptive_avg_pool` to one element.
     ///
     /// Errors: fewer than 3 axes; not a float tensor.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[[1.0f32, 2.0], [3.0, 6.0]]]], device)?;
+    /// assert_eq!(x.global_avg_pool()?.to_string(), "[[3.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn global_avg_pool(&self) -> Result<Tensor> {
         let _scope = Scope::enter();

@@ -35,6 +35,16 @@ impl Tensor {
     /// stays one, with zero gradients.
     ///
     /// Errors: as [`Tensor::softmax`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([0.0f32, 0.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.log_softmax(0)?), "[-0.693 -0.693]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
         let _scope = Scope::enter();

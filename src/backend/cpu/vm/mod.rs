@@ -12,6 +12,7 @@
 
 mod call;
 mod code;
+mod custom;
 mod drive;
 mod emit;
 mod isa;
@@ -33,6 +34,7 @@ mod threaded;
 mod x86;
 
 pub(in crate::backend::cpu) use call::kernel;
+pub(in crate::backend::cpu) use custom::custom;
 pub use isa::Isa;
 pub use program::Program;
 pub(in crate::backend::cpu) use scan::scan;
