@@ -204,6 +204,9 @@ impl Session {
             return;
         }
         let result = if self.mode == Mode::Shadow { self.catch_up() } else { Ok(()) };
+        if let Err(e) = &result {
+            self.fail_promised(e);
+        }
         if let Err(e) = result.and_then(|()| self.commit_writes()) {
             tracing::error!("closing a step after a panic: {e}");
         }
@@ -222,6 +225,15 @@ impl Session {
                 .filter_map(|&(slot, v)| Some((self.vars.get(slot as usize)?.var.id(), self.handle(v).ok()?.clone())))
                 .collect();
             let _ = table.entries.set(entries);
+        }
+    }
+
+    /// Marks what was promised in this call and is not there: a later call must not promise the same handles again.
+    fn fail_promised(&self, error: &Error) {
+        for ordinal in 0..self.ordinal() {
+            if let Some(t) = &self.event(ordinal).template {
+                let _ = t.0.state.set(Err(error.clone()));
+            }
         }
     }
 

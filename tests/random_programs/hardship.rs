@@ -1,8 +1,8 @@
 //! Calls under hardship: indices out of range, and memory that runs out.
 
-use stepgraph::{DType, ErrorKind, Result, Rng, Tensor, Var};
+use stepgraph::{DType, Result, Rng, Tensor, Var};
 
-use super::{Deliberate, Ended, World, in_range, same_value};
+use super::{Deliberate, Ended, Snapshot, World, in_range, same_value};
 use crate::program::Program;
 
 impl World {
@@ -63,18 +63,15 @@ impl World {
         let result = self.run_body_until(p, step, &mut finished);
         self.starving = false;
         drop(hog);
-        let starved = matches!(&result, Ok(Err(e)) if matches!(e.kind(), ErrorKind::OutOfMemory { .. }));
-        if !starved {
-            match result {
-                Ok(Ok(values)) => values.into_iter().for_each(|t| self.push(t)),
-                Ok(Err(e)) => self.see("result", super::Seen::Error(super::kind(&e))),
-                Err(payload) if payload.is::<Deliberate>() => {
-                    self.panics += 1;
-                    self.see("panic", super::Seen::Nothing);
-                }
-                Err(payload) => std::panic::resume_unwind(payload),
+        match result {
+            Ok(Ok(values)) => {
+                values.into_iter().for_each(|t| self.push(t));
+                return true;
             }
-            return true;
+            // Whatever ended it: what it promised may not be there.
+            Ok(Err(_)) => {}
+            Err(payload) if payload.is::<Deliberate>() => self.panics += 1,
+            Err(payload) => std::panic::resume_unwind(payload),
         }
         self.hardships[1] += 1;
         let now = self.reported();
@@ -89,12 +86,33 @@ impl World {
             }
         }
         self.log.truncate(logged);
+        self.lose(&kept);
         self.restore(&kept);
         self.outside = outside;
         for (i, (seed, counter)) in drawn.into_iter().enumerate() {
             self.reseed(i, seed, counter);
         }
         false
+    }
+
+    /// Remembers what a failed attempt kept: a value or an error, it must stay what it is.
+    fn lose(&mut self, before: &Snapshot) {
+        let mut made: Vec<Tensor> = self.kept.iter().flatten().chain(&self.pushed).cloned().collect();
+        made.extend(self.grads.iter().flatten().flat_map(|g| self.vars.iter().filter_map(|v| g.get(v))));
+        let known = |t: &Tensor| before.kept.iter().flatten().chain(&before.pushed).any(|o| o.same(t));
+        self.lost = made.into_iter().filter(|t| !known(t)).map(|t| (t.to_host().ok(), t)).collect();
+    }
+
+    /// Looks at what failed attempts kept.
+    pub(super) fn look_lost(&self) {
+        for (old, t) in &self.lost {
+            let same = match (old, t.to_host().ok()) {
+                (Some(a), Some(b)) => same_value(a, &b),
+                (None, None) => true,
+                _ => false,
+            };
+            assert!(same, "{t:?}, kept by a call that found no memory, has changed from {old:?}");
+        }
     }
 
     /// Brings stream `i` to draw number `counter` of `seed`.

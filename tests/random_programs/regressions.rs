@@ -225,6 +225,33 @@ fn what_fails_finds_no_index_out_of_range() {
     });
 }
 
+/// A closure panicked, and there was no memory for what had been promised: the handles were promised again by the next
+/// call, and what a user had kept became another call's.
+#[test]
+fn what_a_panic_without_memory_kept_stays_lost() {
+    for starved in 0..16 {
+        holds(Program {
+            m: (3, 3),
+            alt: 0,
+            n: 3,
+            steps: vec![1; 5],
+            options: Options { starved: starved << 1, ..OPTIONS },
+            before: vec![],
+            body: [
+                always(vec![
+                    Get { d: 2, v: vec![6] },
+                    WithHost { d: 3, op: Mul, a: 2, host: Schedule(0.5), left: false },
+                    Backward { a: 3 },
+                    KeepGrads { slot: 1 },
+                    Keep { slot: 0, a: 3 },
+                ]),
+                vec![Line(Calls(0b10110), Stmt::Panic)],
+            ]
+            .concat(),
+        });
+    }
+}
+
 /// A call that left its path, and found no memory to catch up with, was counted as recorded and as replayed.
 #[test]
 fn a_divergence_without_memory_is_no_recording() {

@@ -67,6 +67,8 @@ pub struct World {
     indexed: Vec<Tensor>,
     /// Calls that an index out of range ended, and attempts that memory ended.
     pub hardships: [u64; 2],
+    /// What attempts without memory kept, and what it was.
+    lost: Vec<(Option<HostValue>, Tensor)>,
     /// Of `rngs`.
     seeds: [u64; 2],
 }
@@ -156,6 +158,7 @@ impl World {
             starving: false,
             indexed: Vec::new(),
             hardships: [0; 2],
+            lost: Vec::new(),
             seeds: [1, 2],
         };
         for (alt, m) in [(false, p.m.0), (true, p.m.1)] {
@@ -316,6 +319,7 @@ impl World {
 
     /// Everything that lasts: variables, positions of the streams, values kept, gradients kept.
     pub fn look(&mut self) {
+        self.look_lost();
         self.look_state();
         for slot in 0..SLOTS {
             if let Some(t) = self.kept[slot].clone() {
