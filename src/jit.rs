@@ -3,12 +3,28 @@
 use crate::base::{ErrorKind, Result};
 use crate::diag::explain::Explanation;
 use crate::diag::report::Report;
+pub use crate::kernel::custom::{KernelArgs, KernelError, Native, View, ViewMut};
 use crate::pass;
+pub use crate::tensor::custom::{CustomOp, CustomOpBuilder, GradientArgs, custom_op};
 use crate::tensor::recorder;
 pub use crate::trace::freeze::Frozen;
 use crate::trace::session::Session;
 
 /// How a step is compiled.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let options = jit::Options::new().fuse(false).plan_cache(8);
+/// let x = Tensor::new([1.0f32], device)?;
+/// let mut step = jit::Step::with_options(options);
+/// for _ in 0..3 {
+///     assert_eq!(step.run(|| x.add(1.0)?.mul(2.0))?.to_string(), "[4.]");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     pass: pass::Options,
@@ -24,11 +40,33 @@ impl Default for Options {
 
 impl Options {
     /// The defaults: everything on that keeps the bits.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut step = jit::Step::with_options(jit::Options::new());
+    /// let x = Tensor::new([1.0f32], device)?;
+    /// assert_eq!(step.run(|| x.add(1.0))?.to_string(), "[2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new() -> Options {
         Options::default()
     }
 
     /// Whether pointwise work, reductions and movement are fused (default: yes). Never changes a bit.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut step = jit::Step::with_options(jit::Options::new().fuse(false));
+    /// let x = Tensor::new([1.0f32], device)?;
+    /// assert_eq!(step.run(|| x.add(1.0))?.to_string(), "[2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fuse(mut self, fuse: bool) -> Options {
         self.pass.fuse = fuse;
         self
@@ -36,12 +74,34 @@ impl Options {
 
     /// How many paths and plans are kept (default: 64, at least 1). Beyond it the one not used for the longest
     /// time goes, its memory with it, and is compiled again when it is needed.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut step = jit::Step::with_options(jit::Options::new().plan_cache(8));
+    /// let x = Tensor::new([1.0f32], device)?;
+    /// assert_eq!(step.run(|| x.add(1.0))?.to_string(), "[2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn plan_cache(mut self, plans: usize) -> Options {
         self.plan_cache = plans.max(1);
         self
     }
 
     /// Whether `Var`s may be updated in place when nobody else holds their value (default: yes). Never changes a bit.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut step = jit::Step::with_options(jit::Options::new().in_place(false));
+    /// let x = Tensor::new([1.0f32], device)?;
+    /// assert_eq!(step.run(|| x.add(1.0))?.to_string(), "[2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn in_place(mut self, in_place: bool) -> Options {
         self.pass.in_place = in_place;
         self
@@ -49,6 +109,17 @@ impl Options {
 
     /// Whether rewrites may change bits (default: no): `x + 0` is `x` also for a negative zero. A step so compiled
     /// may give other numbers than the same closure does eagerly, and its report says so.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut step = jit::Step::with_options(jit::Options::new().fast_math(true));
+    /// let x = Tensor::new([1.0f32], device)?;
+    /// assert_eq!(step.run(|| x.add(1.0))?.to_string(), "[2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fast_math(mut self, fast_math: bool) -> Options {
         self.pass.fast_math = fast_math;
         self
@@ -57,6 +128,17 @@ impl Options {
     /// Whether every launch is computed again by the reference evaluator, one operation after the other as they were
     /// recorded, and compared bit for bit (default: no). Very slow: for finding faults of this library.
     /// What differs makes the call fail with `ErrorKind::Bug`. With [`Options::fast_math`] it may differ.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut step = jit::Step::with_options(jit::Options::new().verify(true));
+    /// let x = Tensor::new([1.0f32], device)?;
+    /// assert_eq!(step.run(|| x.add(1.0))?.to_string(), "[2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn verify(mut self, verify: bool) -> Options {
         self.verify = verify;
         self
@@ -102,11 +184,31 @@ impl Default for Step {
 
 impl Step {
     /// A step that has seen nothing yet.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut step = jit::Step::new();
+    /// assert_eq!(step.run(|| Tensor::ones([2], DType::I64, device))?.to_string(), "[1 1]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new() -> Step {
         Step::with_options(Options::default())
     }
 
     /// As [`Step::new`], compiled as `options` say.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut step = jit::Step::with_options(jit::Options::new().in_place(false));
+    /// assert_eq!(step.run(|| Tensor::ones([2], DType::I64, device))?.to_string(), "[1 1]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_options(options: Options) -> Step {
         Step { session: Some(options.session()), options }
     }
@@ -118,7 +220,26 @@ impl Step {
     ///
     /// Errors: the closure's; out of memory (a replay then writes no `Var`; a call that records has written what came
     /// before, as eager code has); an index out of range (then the segment's `Var` writes are dropped, except in calls
-    /// that run eagerly because paths do not repeat).
+    /// that run eagerly because paths do not repeat). Where the closure fails, its own error is given; if there is no memory
+    /// for what it did before, a `tracing` event says so.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// let mut step = jit::Step::new();
+    /// let mut calls = 0;
+    /// for _ in 0..5 {
+    ///     step.run(|| {
+    ///         calls += 1; // host code runs at every call
+    ///         x.mul(calls as f64)
+    ///     })?;
+    /// }
+    /// assert_eq!((calls, step.report().recorded), (5, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn run<R>(&mut self, f: impl FnOnce() -> Result<R>) -> Result<R> {
         if recorder::stamp() != 0 {
             return f();
@@ -144,7 +265,12 @@ impl Step {
         drop(open);
         match result {
             Ok(value) => closed.map(|()| value),
-            Err(e) => Err(e),
+            Err(e) => {
+                if let Err(lost) = closed {
+                    tracing::error!("what the closure did before its error is not kept: {lost}");
+                }
+                Err(e)
+            }
         }
     }
 
@@ -152,6 +278,22 @@ impl Step {
     ///
     /// Errors, naming `file:line`: unless the last two calls were both replays of one path of one segment, with the
     /// same values kept and the same host numbers, and no tensor made from host data.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// let mut step = jit::Step::new();
+    /// let mut kept = Vec::new();
+    /// for _ in 0..4 {
+    ///     kept = vec![step.run(|| x.mul(2.0))?];
+    /// }
+    /// let mut frozen = step.freeze()?;
+    /// assert_eq!(frozen.replay()?[0].to_string(), kept[0].to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn freeze(&self) -> Result<Frozen> {
         match &self.session {
             Some(s) => s.freeze(),
@@ -162,6 +304,21 @@ impl Step {
     }
 
     /// What the step did and why: see [`Report`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// let mut step = jit::Step::new();
+    /// for _ in 0..3 {
+    ///     step.run(|| x.exp()?.add(1.0))?;
+    /// }
+    /// let report = step.report();
+    /// assert_eq!((report.calls, report.kernels, report.launches_per_call), (3, 1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn report(&self) -> Report {
         self.session.as_ref().map(|s| Report::of(s)).unwrap_or_default()
     }
@@ -170,6 +327,21 @@ impl Step {
 impl Step {
     /// The trace tree, and per path its guards, segments, survivors and fusion decisions, with the lines they
     /// come from: see [`Explanation`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// let mut step = jit::Step::new();
+    /// for _ in 0..3 {
+    ///     step.run(|| x.exp()?.add(1.0))?;
+    /// }
+    /// let explanation = step.explain();
+    /// assert_eq!(explanation.paths[0].segments[0].plans[0].ops, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn explain(&self) -> Explanation {
         self.session.as_ref().map(|s| Explanation::of(s)).unwrap_or_default()
     }
@@ -198,6 +370,20 @@ impl Drop for Open<'_> {
 }
 
 /// A step with its closure: made by [`trace`].
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([1.0f32, 2.0], device)?;
+/// let mut traced = jit::trace(|| x.exp()?.add(1.0));
+/// for _ in 0..3 {
+///     traced.call()?;
+/// }
+/// assert_eq!(traced.report().recorded, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Traced<F> {
     step: Step,
     closure: F,
@@ -226,21 +412,78 @@ pub fn trace<R, F: FnMut() -> Result<R>>(closure: F) -> Traced<F> {
 
 impl<R, F: FnMut() -> Result<R>> Traced<F> {
     /// Runs the closure: see [`Step::run`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// let mut traced = jit::trace(|| x.exp()?.add(1.0));
+    /// for _ in 0..3 {
+    ///     traced.call()?;
+    /// }
+    /// assert_eq!(traced.call()?.dims(), [2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn call(&mut self) -> Result<R> {
         self.step.run(&mut self.closure)
     }
 
     /// See [`Step::freeze`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// let mut traced = jit::trace(|| x.exp()?.add(1.0));
+    /// for _ in 0..3 {
+    ///     traced.call()?;
+    /// }
+    /// let mut frozen = traced.freeze()?;
+    /// assert_eq!(frozen.replay()?.len(), 1); // what the closure returns
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn freeze(&self) -> Result<Frozen> {
         self.step.freeze()
     }
 
     /// See [`Step::report`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// let mut traced = jit::trace(|| x.exp()?.add(1.0));
+    /// for _ in 0..3 {
+    ///     traced.call()?;
+    /// }
+    /// assert_eq!(traced.report().calls, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn report(&self) -> Report {
         self.step.report()
     }
 
     /// See [`Step::explain`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0], device)?;
+    /// let mut traced = jit::trace(|| x.exp()?.add(1.0));
+    /// for _ in 0..3 {
+    ///     traced.call()?;
+    /// }
+    /// assert_eq!(traced.explain().paths.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn explain(&self) -> Explanation {
         self.step.explain()
     }

@@ -5,6 +5,7 @@
 //! - [`Device`], [`Tensor`], [`Var`], [`Rng`], [`Gradients`]: what a program is written with.
 //! - [`autograd`]: gradients on request, of gradients too; `no_grad`.
 //! - [`nn`] and [`optim`]: layers and optimizers, ordinary eager code over [`Var`]s.
+//! - [`checkpoint`]: saving and loading.
 //! - [`jit`]: the door: [`jit::Step`], [`jit::trace`], [`jit::Frozen`], [`jit::Options`].
 //! - [`diag`]: what a step did and why: [`diag::report::Report`], and explanations.
 //!
@@ -23,6 +24,7 @@
 
 pub mod backend;
 pub mod base;
+pub mod checkpoint;
 pub mod diag;
 pub mod interp;
 pub mod ir;
@@ -38,4 +40,4 @@ mod trace;
 
 pub use base::dtype::{Element, bf16, f16};
 pub use base::{DType, Error, ErrorKind, Result, Scalar, Shape};
-pub use tensor::{CpuOptions, Device, Gradients, Rng, Tensor, Var, autograd};
+pub use tensor::{CpuOptions, Device, Gradients, Rng, Tensor, Var, autocast, autograd};

@@ -75,7 +75,7 @@ fn draws_are_made_of_the_documented_words() {
                 assert!((got - want).abs() <= 3e-6, "{got}, expected {want}");
                 let [high, low, ..] = words(i, seed, 2);
                 let bits = (high as u128) << 32 | low as u128;
-                let want = (bits * u64::MAX as u128 >> 64) as i64;
+                let want = ((bits * u64::MAX as u128) >> 64) as i64;
                 assert_eq!(integers[i as usize], want.wrapping_add(i64::MIN));
             }
         }
@@ -101,7 +101,7 @@ fn integers_are_the_high_half_of_the_product() {
         let width = hi.wrapping_sub(lo) as u64 as u128;
         for (i, got) in got.into_iter().enumerate() {
             let [high, low, ..] = words(i as u64, k as u64, 0);
-            let want = (((high as u128) << 32 | low as u128) * width >> 64) as i64;
+            let want = ((((high as u128) << 32 | low as u128) * width) >> 64) as i64;
             assert_eq!(got, lo.wrapping_add(want), "{lo}..{hi}");
             assert!((lo..hi).contains(&got));
         }
@@ -221,6 +221,56 @@ fn integers_are_even() {
     }
 }
 
+#[test]
+fn permutations_are_even() {
+    let device = own_device();
+    let rng = Rng::seed_from(6);
+    let draw = |n| rng.permutation(n, &device).and_then(|t| t.to_vec::<i64>()).expect("a draw");
+    for n in [0, 1, 2, 1000] {
+        let mut order = draw(n);
+        assert!(n < 1000 || !order.is_sorted());
+        order.sort();
+        assert_eq!(order, (0..n as i64).collect::<Vec<_>>());
+    }
+    // All orders of four, by their rank.
+    let rank = |p: &[i64]| (0..4).fold(0, |r, i| r * (4 - i) + p[i + 1..].iter().filter(|&&q| q < p[i]).count());
+    even("orders of four", 24, (0..12_000).map(|_| rank(&draw(4))));
+    let order = draw(50_000);
+    let fixed = order.iter().enumerate().filter(|(i, o)| *i as i64 == **o).count();
+    assert!(fixed <= 8, "{fixed} of a mean of 1 stay in place");
+}
+
+#[test]
+fn classes_have_their_chances() {
+    let device = own_device();
+    let rng = Rng::seed_from(7);
+    let inf = f32::INFINITY;
+    let logits = [0.0f32, 1.0, -inf, -2.0, 0.5, 0.0];
+    let total: f64 = logits.iter().map(|&l| (l as f64).exp()).sum();
+    let n = 100_000;
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        let rows = Tensor::from_slice(&logits, [1, 6], &device).and_then(|t| t.to_dtype(dtype)?.expand([n, 6]));
+        let classes = rng.categorical(&rows.expect("logits")).expect("a draw");
+        assert_eq!((classes.dims(), classes.dtype()), (&[n][..], DType::I64));
+        let classes = classes.to_vec::<i64>().expect("classes");
+        for (c, &l) in logits.iter().enumerate() {
+            let p = (l as f64).exp() / total;
+            let share = classes.iter().filter(|&&k| k == c as i64).count() as f64 / n as f64;
+            near(&format!("class {c}"), share, p, (p * (1.0 - p)).sqrt(), n);
+        }
+    }
+    let one = |v: &[f32]| {
+        let t = Tensor::from_slice(v, [v.len()], &device).expect("logits");
+        rng.categorical(&t).and_then(|c| c.item::<i64>())
+    };
+    assert_eq!(one(&[-inf, -inf]).expect("a class"), 0);
+    assert_eq!(one(&[0.0, f32::NAN, 90.0]).expect("a class"), 1);
+    assert!(one(&[]).expect_err("refused").to_string().contains("categorical: expected logits of shape [.., classes]"));
+    let integers = Tensor::from_vec(vec![1i64, 2], [2], &device).expect("integers");
+    let e = rng.categorical(&integers).expect_err("refused").to_string();
+    assert!(e.contains("categorical: expected float logits, got i64"), "{e}");
+}
+
 /// Streams of different seeds, successive draws of one stream, and numbers a stride apart do not go together.
 #[test]
 fn streams_are_independent() {
@@ -257,8 +307,10 @@ fn draws_in_steps() {
             let noise = kept.select(&noise, 2.0)?;
             let die = rng.randint([n], 1, 7, &device)?.to_dtype(DType::F32)?;
             let angle = rng.uniform_in([n], -1.0, 1.0, &device)?;
+            let order = rng.permutation(n, &device)?.to_dtype(DType::F32)?;
+            let classes = rng.categorical(&noise.reshape([n / 5, 5])?)?.to_dtype(DType::F32)?;
             // In the order they were made, as a frozen step gives them.
-            for t in [noise, die, angle] {
+            for t in [noise, die, angle, order, classes] {
                 seen.keep(&t);
             }
             Ok(())
@@ -267,10 +319,11 @@ fn draws_in_steps() {
     );
     for k in 0..6 {
         for j in 0..k {
-            for i in 0..3 {
+            for i in 0..5 {
                 let same = log.f32(k, i).iter().zip(log.f32(j, i)).filter(|(a, b)| a == b).count();
                 // Masks agree where both are 2, at 36 % of places; dice at 17 %.
-                assert!(same < n / 2, "value {i} of calls {j} and {k}: {same} of {n} are the same");
+                let len = log.f32(k, i).len();
+                assert!(same < len / 2, "value {i} of calls {j} and {k}: {same} of {len} are the same");
             }
         }
     }

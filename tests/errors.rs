@@ -6,7 +6,7 @@ use harness::{own_device, values, vector};
 use stepgraph::autograd::{self, GradOptions, Wrt};
 use stepgraph::nn::Linear;
 use stepgraph::optim::{Adam, AdamConfig, Sgd, SgdConfig};
-use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit};
+use stepgraph::{CpuOptions, DType, Device, Error, ErrorKind, Gradients, Result, Rng, Shape, Tensor, Var, jit};
 
 /// What a message must say besides the place.
 struct Expected {
@@ -113,6 +113,50 @@ fn a_layer_of_another_width() {
     wrong!(d, "cross entropy", ["cross_entropy", "labels"], x.cross_entropy(&labels));
 }
 
+/// Composites and layers: at the user's line, by their own name.
+#[test]
+fn composites_and_layers() {
+    use stepgraph::nn::{
+        Attention, BatchNorm1d, BatchNorm2d, Conv2d, Convolution, Dropout, LayerNorm, MultiHeadAttention,
+    };
+    use stepgraph::nn::{GruCell, LstmCell, Pooling, Reduction};
+    let d = &own_device();
+    let rng = Rng::seed_from(0);
+    let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, d).expect("zeros");
+    let (x, image) = (zeros(&[5, 3]), zeros(&[2, 3, 4, 4]));
+    let i = x.to_dtype(DType::I64).expect("integers");
+    let plain = Convolution::default();
+    wrong!(d, "softmax of integers", ["softmax", "i64", "to_dtype"], i.softmax(0));
+    wrong!(d, "gelu of integers", ["gelu", "i64"], i.gelu());
+    wrong!(d, "weight of a norm", ["layer_norm", "[5,3]", "[4]"], x.layer_norm(-1, Some(&zeros(&[4])), None, 1e-5));
+    wrong!(d, "axis of a norm", ["axis"], x.layer_norm(2, None, None, 1e-5));
+    wrong!(d, "one value per channel", ["batch_norm", "more than one"], zeros(&[1, 3]).batch_norm(&Default::default()));
+    wrong!(d, "probability", ["dropout", "0 to 1", "1.5"], x.dropout(1.5, &rng));
+    wrong!(d, "float ids", ["embedding", "integer ids"], x.embedding(&x));
+    wrong!(d, "float labels", ["cross_entropy", "integer labels"], x.cross_entropy(&zeros(&[5])));
+    wrong!(d, "delta", ["huber", "above 0"], x.huber(&x, 0.0, Reduction::Mean));
+    wrong!(d, "channels", ["conv2d", "3 channels"], image.conv2d(&zeros(&[4, 2, 3, 3]), None, &plain));
+    wrong!(d, "window", ["max_pool2d", "within 4"], image.max_pool2d(&Pooling::new([5, 5])));
+    wrong!(d, "windows over an axis", ["window", "axis 1"], x.window(1, 4, 1, 1));
+    wrong!(d, "fold", ["fold", "length 2"], x.fold(0, 2, 1, 1));
+    let all = Attention::default();
+    wrong!(d, "attention", ["attention", "keys"], x.scaled_dot_product_attention(&zeros(&[5, 2]), &x, &all));
+    wrong!(d, "no channels", ["Conv2d", "0 and 4"], Conv2d::new(0, 4, [3, 3], plain, &rng, d));
+    wrong!(d, "heads", ["MultiHeadAttention", "multiple"], MultiHeadAttention::new(6, 4, &rng, d));
+    let norm = LayerNorm::new([4], d).expect("a layer");
+    wrong!(d, "another width", ["LayerNorm", "[4]", "[5,3]"], norm.forward(&x));
+    let (one, two) = (BatchNorm1d::new(3, d).expect("a layer"), BatchNorm2d::new(3, d).expect("a layer"));
+    wrong!(d, "too many axes", ["BatchNorm1d", "[2,3,4,4]"], one.forward(&image));
+    wrong!(d, "too few axes", ["BatchNorm2d", "[5,3]"], two.forward(&x));
+    let heads = MultiHeadAttention::new(6, 2, &rng, d).expect("a layer");
+    wrong!(d, "no sequence", ["MultiHeadAttention", "[n, length, 6]"], heads.forward(&x, None));
+    let (lstm, gru) = (LstmCell::new(3, 4, &rng, d).expect("a cell"), GruCell::new(3, 4, &rng, d).expect("a cell"));
+    wrong!(d, "state", ["LstmCell", "[n, 4]"], lstm.forward(&x, &zeros(&[5, 4]), &x).map(|(h, _)| h));
+    wrong!(d, "rows", ["GruCell", "[n, 4]"], gru.forward(&x, &zeros(&[4, 4])));
+    let drop = Dropout::new(-1.0, &rng);
+    wrong!(d, "negative", ["dropout", "-1"], drop.forward(&x));
+}
+
 #[test]
 fn dtypes() {
     let d = &own_device();
@@ -194,6 +238,46 @@ fn gradients_on_request() {
     let tracked = || (x.require_grad().expect("floats") * 2.0).and_then(|t| t.sum(())).expect("a number");
     wrong!(d, "backward without a Var", ["backward", "Var"], tracked().backward());
     wrong!(d, "another shape", ["from_pairs", "[2]", "[3]"], Gradients::from_pairs([(w.clone(), long.clone())]));
+}
+
+#[test]
+fn custom_ops() {
+    let d = &own_device();
+    let (x, y) = (vector(&[1.0, 2.0], d), vector(&[3.0], d));
+    let whole = Tensor::zeros([2], DType::I64, d).expect("zeros");
+    let copy = |k: &mut jit::KernelArgs<'_>| {
+        let x = k.inputs[0].as_slice::<f32>()?;
+        k.output.as_mut_slice::<f32>()?.copy_from_slice(x);
+        Ok(())
+    };
+    let new = |name: &str| jit::custom_op(name).cpu(copy);
+    wrong!(d, "a name", ["custom_op", "letters", "two words"], new("two words").build());
+    wrong!(d, "no name", ["custom_op", "letters"], new("").build());
+    wrong!(d, "no inputs", ["custom_op", "at least one input"], new("a").inputs([]).build());
+    wrong!(d, "scalars", ["custom_op", "at most 4", "5"], new("a").scalars([DType::F32; 5]).build());
+    wrong!(d, "no kernel", ["custom_op", "kernel"], jit::custom_op("a").build());
+    let plain = new("plain").build().expect("an op");
+    wrong!(d, "no input", ["at least one operand"], plain.call(&[]));
+    wrong!(d, "two inputs", ["plain", "1 tensors", "2 tensors"], plain.call(&[&x, &x]));
+    wrong!(d, "integers", ["plain", "f32 as input 0", "i64"], plain.call(&[&whole]));
+    wrong!(d, "a number", ["plain", "0 host numbers", "1"], plain.call_with(&[&x], &[1.0.into()]));
+    let counts = new("counts").scalars([DType::I64]).build().expect("an op");
+    wrong!(d, "no number", ["counts", "1 host numbers", "0"], counts.call(&[&x]));
+    wrong!(d, "a fraction", ["counts", "i64", "0.5"], counts.call_with(&[&x], &[0.5.into()]));
+    let same = |s: &[Shape]| if s[0] == s[1] { Ok(s[0]) } else { Shape::new(&[0; 9]) };
+    let pair = new("pair").inputs([DType::F32; 2]).shape(same).build().expect("an op");
+    wrong!(d, "shapes", ["axes"], pair.call(&[&x, &y]));
+    let odd = new("odd").shape(|s| Ok(s[1])).build().expect("an op");
+    wrong!(d, "a shape rule that panics", ["custom op odd", "shape rule", "panicked"], odd.call(&[&x]));
+    let cuda = jit::custom_op("only_cuda").cuda("__global__ void only_cuda() {}").build().expect("an op");
+    assert_eq!(cuda.cuda_source(), Some("__global__ void only_cuda() {}"));
+    wrong!(d, "no kernel for the CPU", ["only_cuda", "cpu", "kernel"], cuda.call(&[&x]));
+    let again = new("plain").build().expect("an op");
+    assert_ne!(plain.name(), again.name(), "names are unique");
+    // A kernel that asks for elements of another type: told when values are read.
+    let wide = jit::custom_op("wide").cpu(|k| k.inputs[0].as_slice::<f64>().map(|_| ())).build().expect("an op");
+    let told = |e: Error| assert!(e.to_string().contains("f64") && e.to_string().contains("f32"), "{e}");
+    told(wide.call(&[&x]).and_then(|y| y.to_vec::<f32>()).map(|_| ()).expect_err("f64"));
 }
 
 /// Gradients with respect to values from outside the step: fine if nothing more can lie behind them, else refused.
@@ -297,6 +381,18 @@ fn indices_out_of_range_in_eager_code() {
         assert_eq!(values(&table), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(values(&rows).len(), 4);
     }
+}
+
+/// The error is for the thread whose index it was, whoever else reads from the device in between.
+#[test]
+fn indices_out_of_range_concern_their_thread() {
+    let device = own_device();
+    let index = Tensor::from_vec(vec![7i64], [1], &device).expect("an index");
+    let read = vector(&[1.0, 2.0], &device).gather(0, &index).expect("a promise");
+    let other = std::thread::scope(|s| s.spawn(|| values(&vector(&[3.0], &device))).join());
+    assert_eq!(other.expect("no error there"), [3.0]);
+    assert!(matches!(read.to_vec::<f32>().expect_err("here").kind(), ErrorKind::Index { len: 2, .. }));
+    assert_eq!(values(&read), [2.0], "told once");
 }
 
 #[test]

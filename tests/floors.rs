@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, by floor. Two modules of one floor do not import each other.
-const FLOORS: [(&str, u32); 18] = [
+const FLOORS: [(&str, u32); 19] = [
     ("base", 0),
     ("kernel", 1),
     ("op", 2),
@@ -21,6 +21,7 @@ const FLOORS: [(&str, u32); 18] = [
     ("tensor", 8),
     ("nn", 9),
     ("optim", 9),
+    ("checkpoint", 10),
     ("trace", 10),
     ("diag", 11),
     ("jit", 12),

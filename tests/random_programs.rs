@@ -8,6 +8,8 @@
 mod check;
 #[path = "random_programs/generate.rs"]
 mod generate;
+#[path = "random_programs/ops.rs"]
+mod ops;
 #[path = "random_programs/program.rs"]
 mod program;
 #[path = "random_programs/regressions.rs"]
@@ -15,6 +17,7 @@ mod regressions;
 #[path = "random_programs/world.rs"]
 mod world;
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,6 +33,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn programs_are_the_same_eager_traced_and_frozen() {
     let (count, first) = (number("STEPGRAPH_PROGRAMS", 2000), number("STEPGRAPH_SEED", 0));
     let most = number("STEPGRAPH_FAILURES", 5) as usize;
+    let used = Mutex::new(HashSet::new());
     let (next, total, failures) = (AtomicU64::new(0), Mutex::new(Figures::default()), Mutex::new(Vec::<String>::new()));
     let begun = Instant::now();
     // Panics of the library are failures of a program; of the workers, told by their shrunk programs.
@@ -53,9 +57,13 @@ fn programs_are_the_same_eager_traced_and_frozen() {
                         eprintln!("{k} programs, {} fail, {:?}", failures.lock().unwrap().len(), begun.elapsed());
                     }
                     let p = generate::program(first + k, &check::device(0), &check::device(5));
+                    used.lock().unwrap().extend(p.body.iter().filter_map(|l| match l.1 {
+                        program::Stmt::Op { name, .. } => Some(name),
+                        _ => None,
+                    }));
                     match check::run(&p) {
                         Ok(figures) => *total.lock().unwrap() += figures,
-                        Err(_) => report(first + k, p, &failures),
+                        Err(why) => report(first + k, p, &why, &failures),
                     }
                 }
             });
@@ -64,15 +72,17 @@ fn programs_are_the_same_eager_traced_and_frozen() {
     let (total, failures) = (total.into_inner().unwrap(), failures.into_inner().unwrap());
     println!("{total:?}, {} fail, {:?}", failures.len(), begun.elapsed());
     assert!(failures.is_empty(), "{} programs fail:\n{}", failures.len(), failures.join("\n"));
+    let unused: Vec<&str> = ops::OPS.iter().map(|r| r.0).filter(|n| !used.lock().unwrap().contains(n)).collect();
+    assert!(count < 2000 || unused.is_empty(), "no program uses {unused:?}");
     // The programs are worth something only if most calls are replays, and some steps freeze.
     assert!(count < 500 || (total.replayed > total.recorded && total.launches > total.calls / 3), "{total:?}");
     assert!(count < 500 || total.frozen > total.programs / 20, "{total:?}");
     assert!(count < 500 || (total.flagged > count / 20 && total.starved > count / 50), "{total:?}");
 }
 
-fn report(seed: u64, p: program::Program, failures: &Mutex<Vec<String>>) {
+fn report(seed: u64, p: program::Program, first: &str, failures: &Mutex<Vec<String>>) {
     let small = check::shrink(p);
-    let why = check::run(&small).err().unwrap_or_else(|| "it fails only at times".into());
+    let why = check::run(&small).err().unwrap_or_else(|| format!("not when it is run again; at first: {first}"));
     let text = format!("// Program {seed}: {}\n{small}\n", why.replace('\n', "\n// "));
     if let Ok(path) = std::env::var("STEPGRAPH_FAILED")
         && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)

@@ -168,7 +168,8 @@ impl NormGelu {
     }
 
     pub fn run(&self) -> Result<Tensor> {
-        self.x.add(&gelu(&layer_norm(&self.x, &self.gain, &self.bias)?)?)
+        let normed = self.x.layer_norm(-1, Some(&self.gain), Some(&self.bias), 1e-5)?;
+        self.x.add(&normed.gelu_tanh()?)
     }
 }
 
@@ -202,20 +203,6 @@ impl Product {
     pub fn run(&self) -> Result<Tensor> {
         self.a.matmul(&self.b)
     }
-}
-
-/// `(x - mean) / sqrt(variance + 1e-5) * gain + bias` over the last axis (Ba, Kiros and Hinton 2016).
-pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    let centred = x.sub(&x.mean_keepdim(-1)?)?;
-    let variance = centred.mul(&centred)?.mean_keepdim(-1)?;
-    centred.div(&variance.add(1e-5f32)?.sqrt()?)?.mul(gain)?.add(bias)
-}
-
-/// `x / 2 * (1 + tanh(√(2/π) (x + 0.044715 x³)))` (Hendrycks and Gimpel 2016).
-pub fn gelu(x: &Tensor) -> Result<Tensor> {
-    let cube = x.mul(x)?.mul(x)?;
-    let inner = x.add(&cube.mul(0.044715f32)?)?.mul((2.0 / std::f64::consts::PI).sqrt())?;
-    x.mul(0.5f32)?.mul(&inner.tanh()?.add(1.0f32)?)
 }
 
 /// Calls `step` until it can be frozen.

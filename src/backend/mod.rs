@@ -66,8 +66,10 @@ pub struct Launch<'a> {
 /// What a launch reports besides its outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchResult {
-    /// An index was out of range in some gather or scatter.
+    /// An index was out of range in some gather or scatter, or a user's kernel failed.
     pub index_flag: bool,
+    /// A user's kernel failed: [`crate::kernel::custom::take_failure`] says how, on this thread.
+    pub kernel_failed: bool,
     /// Outputs written in place.
     pub in_place: u32,
 }

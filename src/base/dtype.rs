@@ -19,6 +19,16 @@ pub use half::{bf16, f16};
 /// | `f32`, `f64` | 4, 8 | IEEE 754 binary32, binary64 |
 ///
 /// Each operation on 16-bit floats computes in `f32` and rounds its result once, to nearest even.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::ones([2], DType::BF16, device)?;
+/// assert_eq!((x.dtype(), x.dtype().size()), (DType::BF16, 2));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum DType {
@@ -43,6 +53,16 @@ pub enum DType {
 }
 
 /// What kind of number a dtype holds; each kind promotes to the next.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::base::dtype::NumberKind;
+/// assert!(NumberKind::Bool < NumberKind::Int && NumberKind::Int < NumberKind::Float);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum NumberKind {
     /// Truth values.
@@ -55,10 +75,28 @@ pub enum NumberKind {
 
 impl DType {
     /// All dtypes, in promotion order.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(DType::ALL.contains(&DType::F16));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const ALL: [DType; 9] =
         [DType::Bool, DType::U8, DType::I8, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
 
     /// Bytes of one element.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!((DType::F16.size(), DType::I64.size()), (2, 8));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn size(self) -> usize {
         match self {
             DType::Bool | DType::U8 | DType::I8 => 1,
@@ -69,6 +107,15 @@ impl DType {
     }
 
     /// What kind of number it holds.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(DType::U8.kind(), DType::I64.kind());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn kind(self) -> NumberKind {
         match self {
             DType::Bool => NumberKind::Bool,
@@ -78,21 +125,57 @@ impl DType {
     }
 
     /// Whether gradients can flow through values of this type.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(DType::BF16.is_float() && !DType::I64.is_float());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn is_float(self) -> bool {
         matches!(self.kind(), NumberKind::Float)
     }
 
     /// Whether it holds integers (truth values are none).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(DType::U8.is_int() && !DType::Bool.is_int());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn is_int(self) -> bool {
         matches!(self.kind(), NumberKind::Int)
     }
 
     /// Whether it is a 16-bit float: computed in `f32` and rounded after each operation.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(DType::BF16.is_half() && !DType::F32.is_half());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn is_half(self) -> bool {
         matches!(self, DType::F16 | DType::BF16)
     }
 
     /// Smallest and largest value of an integer dtype.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!((DType::I8.int_range(), DType::F32.int_range()), (Some((-128, 127)), None));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn int_range(self) -> Option<(i64, i64)> {
         match self {
             DType::U8 => Some((0, u8::MAX as i64)),
@@ -134,6 +217,16 @@ impl DType {
     ///
     /// So `f16[2] + f32[]` is `f16`, `i32[2] * 2.5` is `f32`, `i32[2] * f64[]` is `f64`, `bool[2] + 1` is `i64`.
     /// Operands are (dtype, whether 0-d). Of no operands: `None`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let kinds = [base::Scalar::from(2.5).kind()];
+    /// assert_eq!(DType::common([(DType::I32, false)], kinds), Some(DType::F32)); // i32[2] * 2.5
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn common(
         tensors: impl IntoIterator<Item = (DType, bool)>,
         numbers: impl IntoIterator<Item = NumberKind>,
@@ -158,6 +251,15 @@ impl DType {
     }
 
     /// The dtype that a host number of this kind has where no tensor decides.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(DType::of_number(base::Scalar::from(1i64).kind()), DType::I64);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn of_number(kind: NumberKind) -> DType {
         match kind {
             NumberKind::Bool => DType::Bool,
@@ -167,6 +269,15 @@ impl DType {
     }
 
     /// The name in the text form and in messages.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(DType::F32.name(), "f32");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             DType::Bool => "bool",
@@ -182,16 +293,43 @@ impl DType {
     }
 
     /// All names, for messages.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(DType::names().starts_with("bool, u8"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn names() -> String {
         DType::ALL.map(DType::name).join(", ")
     }
 
     /// The dtype called `name`, if there is one.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!((DType::from_name("bf16"), DType::from_name("f8")), (Some(DType::BF16), None));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_name(name: &str) -> Option<DType> {
         DType::ALL.into_iter().find(|d| d.name() == name)
     }
 
     /// The lane of the element stored in `bytes` (as many as its size; missing ones count as zero).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(DType::I8.read(&[0xff]), -1i64 as u64);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read(self, bytes: &[u8]) -> u64 {
         let mut w = [0; 8];
         for (w, &b) in w.iter_mut().zip(bytes) {
@@ -210,6 +348,17 @@ impl DType {
     }
 
     /// Stores a lane in `bytes` (as many as its size): 16-bit floats round to nearest even, integers wrap.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mut bytes = [0; 2];
+    /// DType::F16.write(1.0f32.to_bits() as u64, &mut bytes);
+    /// assert_eq!(f16::from_ne_bytes(bytes), f16::from_f32(1.0));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(self, lane: u64, bytes: &mut [u8]) {
         let float = f32::from_bits(lane as u32);
         let put = |from: &[u8], to: &mut [u8]| to.iter_mut().zip(from).for_each(|(t, f)| *t = *f);
@@ -224,6 +373,15 @@ impl DType {
     }
 
     /// The lane that [`DType::write`] and then [`DType::read`] give: rounded or wrapped to this dtype.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(DType::U8.round(300), 44); // wraps
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn round(self, lane: u64) -> u64 {
         let mut bytes = [0; 8];
         self.write(lane, &mut bytes);
@@ -238,6 +396,18 @@ impl std::fmt::Display for DType {
 }
 
 /// A Rust type that is the element of a tensor.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// fn sum<T: Element + std::iter::Sum>(x: &Tensor) -> Result<T> {
+///     Ok(x.iter::<T>()?.sum())
+/// }
+/// assert_eq!(sum::<i64>(&Tensor::new([1i64, 2], device)?)?, 3);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Element: Copy + Send + Sync + 'static + PartialEq + std::fmt::Debug {
     /// The dtype it is stored as.
     const DTYPE: DType;

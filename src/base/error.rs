@@ -7,9 +7,32 @@ use crate::base::dtype::DType;
 use crate::base::location::Loc;
 
 /// The crate's result type.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// fn double(x: &Tensor) -> Result<Tensor> {
+///     x * 2.0
+/// }
+/// assert_eq!(double(&Tensor::new(2.0f32, device)?)?.item::<f32>()?, 4.0);
+/// # Ok(())
+/// # }
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, and where.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let error = Tensor::ones([2], DType::F32, device)?.reshape([3]).unwrap_err();
+/// println!("{error}"); // what was expected, what was given, where
+/// assert!(error.to_string().contains("reshape"));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -18,6 +41,16 @@ struct Inner {
 }
 
 /// The kinds of [`Error`].
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let error = Tensor::ones([2], DType::F32, device)?.reshape([3]).unwrap_err();
+/// assert!(matches!(error.kind(), ErrorKind::Shape { op: "reshape", .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -67,6 +100,9 @@ pub enum ErrorKind {
         "{op}: an index was out of range for an axis of length {len}; the result holds clamped reads and the step's `Var` writes were dropped"
     )]
     Index { op: String, len: usize },
+    /// A user's own op failed: its kernel (then the result is zeros), its shape rule or its gradient.
+    #[error("custom op {op}: {detail}")]
+    Custom { op: String, detail: String },
     /// Text form that does not parse.
     #[error("parse error in line {line}: {detail}")]
     Parse { line: usize, detail: String },
@@ -87,31 +123,87 @@ fn limit_text(limit: &Option<usize>) -> String {
 
 impl Error {
     /// An error of `kind`, its place unknown as yet.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let error = Error::new(ErrorKind::Backward { detail: "no tape".into() });
+    /// assert_eq!(error.to_string(), "backward: no tape");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(kind: ErrorKind) -> Error {
         Error(Box::new(Inner { kind, loc: Loc::NONE }))
     }
 
     /// [`ErrorKind::Shape`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(Error::shape("mine", "2 axes", "3 axes").to_string().contains("expected 2 axes"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shape(op: &'static str, expected: impl Into<String>, given: impl Into<String>) -> Error {
         Error::new(ErrorKind::Shape { op, expected: expected.into(), given: given.into() })
     }
 
     /// [`ErrorKind::DType`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(Error::dtype("mine", "a float", DType::I64).to_string().contains("i64"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn dtype(op: &'static str, expected: impl Into<String>, given: DType) -> Error {
         Error::new(ErrorKind::DType { op, expected: expected.into(), given })
     }
 
     /// [`ErrorKind::Argument`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(Error::argument("mine", "at least 1", "0").to_string().contains("at least 1"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn argument(op: &'static str, expected: impl Into<String>, given: impl Into<String>) -> Error {
         Error::new(ErrorKind::Argument { op, expected: expected.into(), given: given.into() })
     }
 
     /// [`ErrorKind::Bug`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(Error::bug("mine", "impossible").to_string().contains("please report it"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bug(pass: impl Into<String>, detail: impl Into<String>) -> Error {
         Error::new(ErrorKind::Bug { pass: pass.into(), detail: detail.into() })
     }
 
     /// The same error at `loc`, unless it has a place already.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let here = base::Loc::caller();
+    /// assert_eq!(Error::bug("mine", "impossible").at(here).loc(), here);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn at(mut self, loc: Loc) -> Error {
         if self.0.loc == Loc::NONE {
             self.0.loc = loc;
@@ -120,11 +212,31 @@ impl Error {
     }
 
     /// What went wrong.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let error = Tensor::ones([2], DType::F32, device)?.reshape([3]).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::Shape { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
     /// The user's line it happened at.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let error = Tensor::ones([2], DType::F32, device)?.reshape([3]).unwrap_err();
+    /// assert!(error.loc().line().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn loc(&self) -> Loc {
         self.0.loc
     }

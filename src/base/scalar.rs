@@ -7,6 +7,16 @@ use crate::base::dtype::{DType, NumberKind, bf16, f16};
 /// Inside a step scalars are parameters: their value is collected at every call and never
 /// compared, so a changed one is never stale. It keeps its full value until it is cast to the dtype of the
 /// tensor beside it.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let scalars = [Scalar::from(1.5f32), Scalar::from(2i64), Scalar::from(true)];
+/// assert_eq!(scalars.map(|s| s.as_f64()), [1.5, 2.0, 1.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scalar {
     /// The value as a lane of its dtype: see [`crate::base::dtype`].
@@ -19,6 +29,16 @@ pub struct Scalar {
 }
 
 /// Where a scalar's value comes from.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::base::scalar::Origin;
+/// assert_eq!(Scalar::from(1.5).origin, Origin::Host);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Origin {
     /// Given by the caller at this op.
@@ -32,37 +52,101 @@ pub enum Origin {
 
 impl Scalar {
     /// An `f64`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Scalar::f64(0.1).as_f64(), 0.1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn f64(v: f64) -> Scalar {
         Scalar { bits: v.to_bits(), dtype: DType::F64, origin: Origin::Host }
     }
 
     /// An `f32`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Scalar::f32(0.1).as_f64(), 0.1f32 as f64);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn f32(v: f32) -> Scalar {
         Scalar { bits: v.to_bits() as u64, dtype: DType::F32, origin: Origin::Host }
     }
 
     /// An `i64`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Scalar::i64(-3).as_i64(), -3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn i64(v: i64) -> Scalar {
         Scalar { bits: v as u64, dtype: DType::I64, origin: Origin::Host }
     }
 
     /// A `bool`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Scalar::bool(true).dtype, DType::Bool);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bool(v: bool) -> Scalar {
         Scalar { bits: v as u64, dtype: DType::Bool, origin: Origin::Host }
     }
 
     /// The same value, marked as a fixed number of the library's.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// use stepgraph::base::scalar::Origin;
+    /// assert_eq!(Scalar::f32(1.0).constant().origin, Origin::Constant);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn constant(self) -> Scalar {
         Scalar { origin: Origin::Constant, ..self }
     }
 
     /// What kind of number it is.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Scalar::i64(1).kind(), DType::I32.kind());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn kind(self) -> NumberKind {
         self.dtype.kind()
     }
 
     /// The value as `dtype`: floats round to nearest (to 16 bits by way of `f32`), integers from floats truncate and
     /// saturate (NaN is 0), integers wrap to narrower ones, `bool` is "not zero".
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Scalar::f64(2.9).cast(DType::I64).as_i64(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cast(self, dtype: DType) -> Scalar {
         if dtype == self.dtype {
             return self;
@@ -89,6 +173,15 @@ impl Scalar {
 
     /// Whether an integer dtype can hold this host number: no float, and no integer outside its range.
     /// Any other dtype takes any number.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(Scalar::i64(255).fits(DType::U8) && !Scalar::i64(256).fits(DType::U8));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fits(self, dtype: DType) -> bool {
         match (self.number(), dtype.int_range()) {
             (_, None) => dtype != DType::Bool || self.kind() == NumberKind::Bool,
@@ -106,11 +199,29 @@ impl Scalar {
     }
 
     /// The value as `f64` (rounded beyond 2^53 for `i64`, else exact).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Scalar::i64(3).as_f64(), 3.0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn as_f64(self) -> f64 {
         self.number().to_f64()
     }
 
     /// The value as `i64`, by [`Scalar::cast`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Scalar::f64(-2.9).as_i64(), -2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn as_i64(self) -> i64 {
         self.cast(DType::I64).bits as i64
     }

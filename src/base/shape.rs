@@ -3,10 +3,30 @@
 use crate::base::error::{Error, Result};
 
 /// The most axes a tensor can have.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::base::shape::MAX_RANK;
+/// assert!(Tensor::zeros(vec![1; MAX_RANK + 1], DType::F32, device).is_err());
+/// # Ok(())
+/// # }
+/// ```
 pub const MAX_RANK: usize = 8;
 
 /// The lengths of a tensor's axes, outermost first; at most [`MAX_RANK`] of them.
 /// In C order, since compiled guards read it.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let shape = Shape::new(&[2, 3])?;
+/// assert_eq!((shape.numel(), shape[1], shape.to_string()), (6, 3, "[2,3]".into()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Eq)]
 #[repr(C)]
 pub struct Shape {
@@ -16,6 +36,15 @@ pub struct Shape {
 
 impl Shape {
     /// The shape of a 0-d tensor (one element).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Shape::SCALAR.numel(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const SCALAR: Shape = Shape { dims: [0; MAX_RANK], rank: 0 };
 
     /// Where compiled guards find the axis lengths and their number (one byte), in bytes from a shape's start.
@@ -23,6 +52,15 @@ impl Shape {
     pub(crate) const RANK_AT: usize = std::mem::offset_of!(Shape, rank);
 
     /// A shape from axis lengths; an error beyond [`MAX_RANK`] axes or 2^62 elements.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Shape::new(&[2, 3])?.dims(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(dims: &[usize]) -> Result<Shape> {
         if dims.len() > MAX_RANK {
             return Err(Error::shape("shape", format!("at most {MAX_RANK} axes"), format!("{dims:?}")));
@@ -38,21 +76,57 @@ impl Shape {
     }
 
     /// Axis lengths, outermost first.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Shape::new(&[2, 3])?.dims(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn dims(&self) -> &[usize] {
         &self.dims[..self.rank as usize]
     }
 
     /// Number of axes.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Shape::new(&[2, 3])?.rank(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rank(&self) -> usize {
         self.rank as usize
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Shape::new(&[2, 3])?.numel(), 6);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn numel(&self) -> usize {
         self.dims().iter().product()
     }
 
     /// Row-major (C order) strides in elements.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Shape::new(&[2, 3])?.strides()[..2], [3, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn strides(&self) -> [isize; MAX_RANK] {
         let mut out = [0; MAX_RANK];
         let mut step = 1usize;
@@ -64,6 +138,16 @@ impl Shape {
     }
 
     /// The shape both broadcast to (trailing axes aligned, length 1 stretches), NumPy's rule.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (a, b) = (Shape::new(&[2, 1])?, Shape::new(&[3])?);
+    /// assert_eq!(a.broadcast(&b), Some(Shape::new(&[2, 3])?));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn broadcast(&self, other: &Shape) -> Option<Shape> {
         let rank = self.rank().max(other.rank());
         let mut out = Shape { dims: [0; MAX_RANK], rank: rank as u8 };
@@ -81,6 +165,15 @@ impl Shape {
     }
 
     /// The shape without the axes in `mask` (bit `a` set: axis `a` is dropped), or with them as length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Shape::new(&[2, 3])?.reduce(0b10, true).dims(), [2, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reduce(&self, mask: u8, keepdim: bool) -> Shape {
         let mut out = Shape { dims: [0; MAX_RANK], rank: 0 };
         for (a, &d) in self.dims().iter().enumerate() {
@@ -138,6 +231,18 @@ impl std::fmt::Debug for Shape {
 }
 
 /// What the tensor constructors accept as a shape: arrays, slices, `()`, one length.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// // Arrays, slices, `Vec`s, one length, or `()` for a 0-d tensor.
+/// assert_eq!(Tensor::zeros(vec![2, 3], DType::F32, device)?.dims(), [2, 3]);
+/// assert_eq!(Tensor::zeros(4, DType::F32, device)?.dims(), [4]);
+/// assert_eq!(Tensor::zeros((), DType::F32, device)?.rank(), 0);
+/// # Ok(())
+/// # }
+/// ```
 pub trait IntoShape {
     /// The shape, or the error of [`Shape::new`].
     fn into_shape(self) -> Result<Shape>;

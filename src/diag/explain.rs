@@ -6,6 +6,21 @@ use crate::trace::session::Session;
 use crate::trace::tree::{Def, Event, ExternalGuard, Kind, Path, Tape};
 
 /// What a step recorded and what became of it, in words. `Display` prints it.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([1.0f32, 2.0], device)?;
+/// let mut step = jit::Step::new();
+/// for _ in 0..3 {
+///     step.run(|| x.exp()?.add(1.0))?;
+/// }
+/// println!("{}", step.explain()); // or field by field
+/// assert_eq!(step.explain().paths.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     /// One a path; the first is the root.
@@ -13,6 +28,21 @@ pub struct Explanation {
 }
 
 /// A path of the trace tree.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([1.0f32, 2.0], device)?;
+/// let mut step = jit::Step::new();
+/// for _ in 0..3 {
+///     step.run(|| x.exp()?.add(1.0))?;
+/// }
+/// let path = &step.explain().paths[0];
+/// assert_eq!((path.id, path.parent), (0, None));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct PathExplanation {
     /// Position among the paths, and that of the path it branches from.
@@ -28,6 +58,20 @@ pub struct PathExplanation {
 }
 
 /// A segment and its plans.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([1.0f32, 2.0], device)?;
+/// let mut step = jit::Step::new();
+/// for _ in 0..3 {
+///     step.run(|| x.exp()?.add(1.0))?;
+/// }
+/// assert_eq!(step.explain().paths[0].segments[0].plans.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct SegmentExplanation {
     /// The host read that ends it (`file:line`), or "the closure's end".
@@ -36,6 +80,21 @@ pub struct SegmentExplanation {
 }
 
 /// One plan of a segment.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([1.0f32, 2.0], device)?;
+/// let mut step = jit::Step::new();
+/// for _ in 0..3 {
+///     step.run(|| x.exp()?.add(1.0))?;
+/// }
+/// let plan = &step.explain().paths[0].segments[0].plans[0];
+/// assert_eq!((plan.ops, plan.kernels.len()), (2, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct PlanExplanation {
     /// Values that survive the segment: type and the line that made them.

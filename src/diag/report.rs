@@ -6,6 +6,20 @@ use crate::trace::session::Session;
 use crate::trace::stats::Notes;
 
 /// A line of the user's program at which something worth knowing happened.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let mut step = jit::Step::new();
+/// for n in [1, 2] {
+///     step.run(|| Tensor::ones([n], DType::F32, device)?.add(1.0))?;
+/// }
+/// let note = &step.report().divergences[0];
+/// assert!(note.at.contains(".rs:") && note.count == 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// `file:line`, or `gradient of file:line`.
@@ -16,6 +30,22 @@ pub struct Note {
 }
 
 /// What a step did so far. `Display` prints it for people.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([1.0f32, 2.0], device)?;
+/// let mut step = jit::Step::new();
+/// for _ in 0..3 {
+///     step.run(|| x.exp()?.add(1.0))?;
+/// }
+/// let report = step.report();
+/// println!("{report}"); // or field by field
+/// assert_eq!((report.calls, report.recorded, report.replayed), (3, 1, 2));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Calls of the step.

@@ -414,6 +414,37 @@ impl Instr {
         })
     }
 
+    /// Whether it is a function that crate `libm` computes: some tens of floating-point operations.
+    pub fn is_call(self) -> bool {
+        use Instr::*;
+        matches!(
+            self,
+            DRem | DExp
+                | DExp2
+                | DExpm1
+                | DLog
+                | DLog2
+                | DLog10
+                | DLog1p
+                | DSin
+                | DCos
+                | DTan
+                | DSinh
+                | DCosh
+                | DTanh
+                | DAsin
+                | DAcos
+                | DAtan
+                | DAtan2
+                | DAsinh
+                | DAcosh
+                | DAtanh
+                | DErf
+                | DErfc
+                | DPow
+        )
+    }
+
     /// The instruction called `name` in the text form.
     pub fn from_name(name: &str) -> Option<Instr> {
         Instr::ALL.iter().copied().find(|i| i.name() == name)

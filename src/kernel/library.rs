@@ -1,6 +1,10 @@
 //! Calls that are not kernels of the body IR: each backend has its own code for them.
 
-use crate::base::DType;
+use smallvec::SmallVec;
+
+use crate::base::scalar::Origin;
+use crate::base::{DType, Scalar, Shape};
+use crate::kernel::custom::KernelRef;
 
 /// A library call of a plan step.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -15,10 +19,43 @@ pub enum Library {
     Scan(Scan),
     /// Positions in the order of their elements; args: x, out (output, i64).
     Argsort(Argsort),
+    /// A user's kernel; args: the inputs, out (output).
+    Custom(Custom),
+}
+
+impl Library {
+    /// dtypes of the parameters it takes, in the order of the step's.
+    pub fn params(&self) -> SmallVec<[DType; 4]> {
+        match self {
+            Library::Custom(c) => {
+                c.scalars.iter().filter(|s| matches!(s.origin, Origin::Param(_))).map(|s| s.dtype).collect()
+            }
+            _ => SmallVec::new(),
+        }
+    }
+}
+
+/// A user's kernel on inputs without gaps.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Custom {
+    pub kernel: KernelRef,
+    pub inputs: Vec<Block>,
+    pub output: Block,
+    /// Fixed numbers, and parameters by their position among the step's.
+    pub scalars: Vec<Scalar>,
+}
+
+/// Elements that lie row-major without gaps, from an offset on (in elements).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Block {
+    pub dtype: DType,
+    pub shape: Shape,
+    pub offset: i64,
 }
 
 /// `c[b] = a[b] * b[b]`; strides in elements; 0 broadcasts. Numbers: per output element each
-/// slice of [`MATMUL_SLICE`] along k is one FMA chain in k order from +0, slices added in order.
+/// slice of [`MATMUL_SLICE`] along k is one FMA chain in k order from +0, slices added in order; in f64 for f64, else in
+/// f32, to which 16-bit operands are widened, and from which the result is then rounded once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul {
     pub dtype: DType,
@@ -47,7 +84,8 @@ pub const MATMUL_SLICE: usize = 512;
 
 /// Scatter-add along one axis of a contiguous output of shape `[outer, len, inner]`:
 /// `out[o, index[o, j, i], i] += src[o, j, i]`, for j in ascending order. Strides and offsets in elements.
-/// An index outside `0..len` is clamped and raises the launch's index flag.
+/// An index outside `0..len` is clamped and raises the launch's index flag. 16-bit floats add up in f32 and are rounded once;
+/// integers wrap.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ScatterAdd {
     pub dtype: DType,

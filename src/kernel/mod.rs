@@ -7,6 +7,7 @@
 //! and its bits are those of [`eval::run`].
 
 pub mod build;
+pub mod custom;
 pub mod eval;
 pub mod instr;
 pub mod ir;

@@ -47,6 +47,17 @@ macro_rules! convolution {
             /// Weights and bias drawn evenly over ±1/√(inputs / groups · window elements): PyTorch's default. f32.
             ///
             /// Errors: no channels, or channels that do not go into the groups; an empty window.
+            ///
+            /// ```
+            /// # use stepgraph::*;
+            /// # fn main() -> Result<()> {
+            /// # let device = &Device::cpu();
+            /// let rng = Rng::seed_from(0);
+            /// let layer = nn::Conv2d::new(3, 4, [3, 3], Default::default(), &rng, device)?;
+            /// assert_eq!(layer.weight.shape().dims(), [4, 3, 3, 3]);
+            /// # Ok(())
+            /// # }
+            /// ```
             #[track_caller]
             pub fn new(
                 inputs: usize,
@@ -64,11 +75,33 @@ macro_rules! convolution {
             }
 
             /// Without the bias.
+            ///
+            /// ```
+            /// # use stepgraph::*;
+            /// # fn main() -> Result<()> {
+            /// # let device = &Device::cpu();
+            /// let rng = Rng::seed_from(0);
+            /// let layer = nn::Conv2d::new(3, 4, [3, 3], Default::default(), &rng, device)?.without_bias();
+            /// assert!(layer.bias.is_none());
+            /// # Ok(())
+            /// # }
+            /// ```
             pub fn without_bias(self) -> $name {
                 $name { bias: None, ..self }
             }
 
             /// `x` is `[n, inputs, length..]`.
+            ///
+            /// ```
+            /// # use stepgraph::*;
+            /// # fn main() -> Result<()> {
+            /// # let device = &Device::cpu();
+            /// let rng = Rng::seed_from(0);
+            /// let layer = nn::Conv2d::new(3, 4, [3, 3], Default::default(), &rng, device)?;
+            /// assert_eq!(layer.forward(&rng.normal([1, 3, 8, 8], device)?)?.dims(), [1, 4, 6, 6]);
+            /// # Ok(())
+            /// # }
+            /// ```
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 let _scope = Scope::enter();
@@ -119,6 +152,17 @@ convolution! {
 }
 
 /// A transposed convolution over two axes: [`Tensor::conv_transpose2d`].
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let rng = Rng::seed_from(0);
+/// let layer = nn::ConvTranspose2d::new(3, 4, [2, 2], Default::default(), &rng, device)?;
+/// assert_eq!(layer.forward(&rng.normal([1, 3, 5, 5], device)?)?.dims()[1], 4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ConvTranspose2d {
     /// `[inputs, outputs / groups, rows, columns]`.
@@ -135,6 +179,17 @@ impl ConvTranspose2d {
     /// Weights and bias drawn evenly over ±1/√(outputs / groups · window elements): PyTorch's default. f32. No output padding.
     ///
     /// Errors: no channels, or channels that do not go into the groups; an empty window.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let layer = nn::ConvTranspose2d::new(3, 4, [2, 2], Default::default(), &rng, device)?;
+    /// assert_eq!(layer.weight.shape().dims()[..2], [3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(
         inputs: usize,
@@ -152,11 +207,33 @@ impl ConvTranspose2d {
     }
 
     /// Without the bias.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let layer = nn::ConvTranspose2d::new(3, 4, [2, 2], Default::default(), &rng, device)?.without_bias();
+    /// assert!(layer.bias.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn without_bias(self) -> ConvTranspose2d {
         ConvTranspose2d { bias: None, ..self }
     }
 
     /// `x` is `[n, inputs, height, width]`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let layer = nn::ConvTranspose2d::new(3, 4, [2, 2], Default::default(), &rng, device)?;
+    /// assert_eq!(layer.forward(&rng.normal([1, 3, 5, 5], device)?)?.dims()[..2], [1, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();

@@ -6,6 +6,16 @@ use crate::base::shape::IntoShape;
 use crate::tensor::{Device, Rng, Tensor};
 
 /// Even draws from `[-bound, bound)`.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let w = nn::init::uniform([4, 4], 0.5, &Rng::seed_from(0), device)?;
+/// assert!(w.abs()?.max(())?.item::<f32>()? <= 0.5);
+/// # Ok(())
+/// # }
+/// ```
 #[track_caller]
 pub fn uniform(shape: impl IntoShape, bound: f64, rng: &Rng, device: &Device) -> Result<Tensor> {
     let _scope = Scope::enter();
@@ -16,6 +26,16 @@ pub fn uniform(shape: impl IntoShape, bound: f64, rng: &Rng, device: &Device) ->
 
 /// Even draws over `±gain·√(3/fan_in)` (He et al., "Delving deep into rectifiers", 2015, in its uniform form). PyTorch's
 /// linear and convolution layers use `gain` √(1/3), for which the bound is 1/√fan_in.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let w = nn::init::kaiming_uniform([64, 8], 64, 2f64.sqrt(), &Rng::seed_from(0), device)?;
+/// assert_eq!(w.dims(), [64, 8]);
+/// # Ok(())
+/// # }
+/// ```
 #[track_caller]
 pub fn kaiming_uniform(shape: impl IntoShape, fan_in: usize, gain: f64, rng: &Rng, device: &Device) -> Result<Tensor> {
     let _scope = Scope::enter();
@@ -24,6 +44,16 @@ pub fn kaiming_uniform(shape: impl IntoShape, fan_in: usize, gain: f64, rng: &Rn
 
 /// Even draws over `±√(6/(fan_in + fan_out))` (Glorot & Bengio, "Understanding the difficulty of training deep feedforward neural
 /// networks", 2010).
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let w = nn::init::xavier_uniform([64, 8], 64, 8, &Rng::seed_from(0), device)?;
+/// assert_eq!(w.dims(), [64, 8]);
+/// # Ok(())
+/// # }
+/// ```
 #[track_caller]
 pub fn xavier_uniform(
     shape: impl IntoShape,
@@ -42,12 +72,18 @@ pub(crate) fn default_bound(fan_in: usize) -> f64 {
 }
 
 /// Draws from the normal distribution of mean 0 and standard deviation `std`.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let w = nn::init::normal([64, 8], 0.02, &Rng::seed_from(0), device)?;
+/// assert!(w.abs()?.max(())?.item::<f32>()? < 0.2);
+/// # Ok(())
+/// # }
+/// ```
 #[track_caller]
 pub fn normal(shape: impl IntoShape, std: f64, rng: &Rng, device: &Device) -> Result<Tensor> {
     let _scope = Scope::enter();
-    let shape = shape.into_shape()?;
-    // Box and Muller (1958), of two even draws.
-    let (u, v) = (rng.uniform(shape, device)?, rng.uniform(shape, device)?);
-    let radius = (1.0 - u)?.log()?.mul(-2.0)?.sqrt()?;
-    radius.mul(&v.mul(2.0 * std::f64::consts::PI)?.cos()?)?.mul(std)
+    rng.normal(shape, device)?.mul(std)
 }

@@ -30,6 +30,16 @@ impl Linear {
     /// Weights and bias drawn from the uniform distribution over ±1/√inputs (PyTorch's default), f32.
     ///
     /// Errors: `inputs` of 0.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let layer = nn::Linear::new(4, 3, &Rng::seed_from(0), device)?;
+    /// assert_eq!(layer.weight.shape().dims(), [4, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(inputs: usize, outputs: usize, rng: &Rng, device: &Device) -> Result<Linear> {
         let _scope = Scope::enter();
@@ -39,6 +49,16 @@ impl Linear {
     }
 
     /// As [`Linear::new`], without a bias.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let layer = nn::Linear::without_bias(4, 3, &Rng::seed_from(0), device)?;
+    /// assert!(layer.bias.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn without_bias(inputs: usize, outputs: usize, rng: &Rng, device: &Device) -> Result<Linear> {
         let _scope = Scope::enter();
@@ -50,6 +70,16 @@ impl Linear {
     }
 
     /// `x` is `[.., inputs]`, with at least 2 axes; the result `[.., outputs]`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let layer = nn::Linear::new(4, 3, &Rng::seed_from(0), device)?;
+    /// assert_eq!(layer.forward(&Tensor::ones([2, 5, 4], DType::F32, device)?)?.dims(), [2, 5, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();

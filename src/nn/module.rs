@@ -12,6 +12,24 @@ use rustc_hash::FxHashSet;
 use crate::tensor::{Device, Rng, Var};
 
 /// What a module holds in one place, as a [`Visitor`] is shown it.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::{Held, Module, Visitor};
+/// let layer = nn::Linear::new(4, 3, &Rng::seed_from(0), device)?;
+/// let mut names = Vec::new();
+/// let mut each = |path: &str, held: Held<'_>| {
+///     if let Held::Parameter(_) = held {
+///         names.push(path.to_string());
+///     }
+/// };
+/// layer.visit(&mut Visitor::new(&mut each));
+/// assert_eq!(names, ["weight", "bias"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Held<'a> {
@@ -24,6 +42,24 @@ pub enum Held<'a> {
 }
 
 /// Goes through a module's fields; keeps the dotted path to where it is.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::{Held, Module, Visitor};
+/// let layer = nn::Linear::new(4, 3, &Rng::seed_from(0), device)?;
+/// let mut names = Vec::new();
+/// let mut each = |path: &str, held: Held<'_>| {
+///     if let Held::Parameter(_) = held {
+///         names.push(path.to_string());
+///     }
+/// };
+/// Visitor::new(&mut each).field("layer", &layer);
+/// assert_eq!(names, ["layer.weight", "layer.bias"]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Visitor<'a> {
     path: String,
     each: &'a mut dyn FnMut(&str, Held<'_>),
@@ -31,11 +67,47 @@ pub struct Visitor<'a> {
 
 impl<'a> Visitor<'a> {
     /// `each` is called with the path and the content of every place.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// use stepgraph::nn::{Held, Module, Visitor};
+    /// let layer = nn::Linear::new(4, 3, &Rng::seed_from(0), device)?;
+    /// let mut names = Vec::new();
+    /// let mut each = |path: &str, held: Held<'_>| {
+    ///     if let Held::Parameter(_) = held {
+    ///         names.push(path.to_string());
+    ///     }
+    /// };
+    /// Visitor::new(&mut each).field("layer", &layer);
+    /// assert_eq!(names.len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(each: &'a mut dyn FnMut(&str, Held<'_>)) -> Visitor<'a> {
         Visitor { path: String::new(), each }
     }
 
     /// Goes on into the field `name`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// use stepgraph::nn::{Held, Module, Visitor};
+    /// let layer = nn::Linear::new(4, 3, &Rng::seed_from(0), device)?;
+    /// let mut names = Vec::new();
+    /// let mut each = |path: &str, held: Held<'_>| {
+    ///     if let Held::Parameter(_) = held {
+    ///         names.push(path.to_string());
+    ///     }
+    /// };
+    /// Visitor::new(&mut each).field("layer", &layer);
+    /// assert_eq!(names, ["layer.weight", "layer.bias"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn field(&mut self, name: &str, module: &dyn Module) {
         let before = self.path.len();
         if before > 0 {
@@ -47,6 +119,24 @@ impl<'a> Visitor<'a> {
     }
 
     /// Shows what is held at the present path.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// use stepgraph::nn::{Held, Module, Visitor};
+    /// let layer = nn::Linear::new(4, 3, &Rng::seed_from(0), device)?;
+    /// let mut names = Vec::new();
+    /// let mut each = |path: &str, held: Held<'_>| {
+    ///     if let Held::Parameter(_) = held {
+    ///         names.push(path.to_string());
+    ///     }
+    /// };
+    /// Visitor::new(&mut each).hold(Held::Parameter(&layer.weight));
+    /// assert_eq!(names, [""]); // a module that is one parameter has no path
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn hold(&mut self, held: Held<'_>) {
         (self.each)(&self.path, held);
     }
@@ -55,6 +145,19 @@ impl<'a> Visitor<'a> {
 /// What has parameters: a layer, or a model of layers.
 ///
 /// Implement it with a macro, [`crate::nn::module!`] or [`crate::nn::impl_module!`]; by hand only [`Module::visit`] is needed.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::Module;
+/// let rng = Rng::seed_from(0);
+/// let layers = vec![nn::Linear::new(4, 8, &rng, device)?, nn::Linear::new(8, 2, &rng, device)?];
+/// assert_eq!(layers.parameters().len(), 4);
+/// assert_eq!(layers.named_parameters()[2].0, "1.weight");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Module {
     /// Shows `visitor` every field that holds something, under its name.
     fn visit(&self, visitor: &mut Visitor<'_>);
@@ -109,6 +212,17 @@ fn named(visit: impl FnOnce(&mut Visitor<'_>), mut pick: impl FnMut(Held<'_>) ->
 }
 
 /// A [`Var`] of a module that is saved with it but not trained: running statistics, a table of positions.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::{Buffer, Module};
+/// let running_mean = Buffer(Var::state(&Tensor::new([0.0f32], device)?)?);
+/// assert_eq!((running_mean.parameters().len(), running_mean.named_buffers().len()), (0, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Buffer(pub Var);
 
@@ -120,6 +234,18 @@ impl std::ops::Deref for Buffer {
 }
 
 /// The training flag of a layer. Clones share it; it begins with training.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::{Mode, Module};
+/// let mode = Mode::default();
+/// mode.eval();
+/// assert!(!mode.is_training());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mode(Arc<AtomicBool>);
 
@@ -131,11 +257,31 @@ impl Default for Mode {
 
 impl Mode {
     /// Whether the layer trains.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert!(nn::Mode::default().is_training());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_training(&self) -> bool {
         self.0.load(Relaxed)
     }
 
     /// Trains from now on, or not.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mode = nn::Mode::default();
+    /// mode.set(false);
+    /// assert!(!mode.is_training());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set(&self, training: bool) {
         self.0.store(training, Relaxed);
     }

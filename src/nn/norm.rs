@@ -33,6 +33,16 @@ impl_module!(LayerNorm { weight, bias });
 
 impl LayerNorm {
     /// Over the last axes, of this shape: weight 1, bias 0, `eps` 1e-5 (PyTorch's). f32.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let norm = nn::LayerNorm::new([4], device)?;
+    /// assert_eq!(norm.weight.shape().dims(), [4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(shape: impl IntoShape, device: &Device) -> Result<LayerNorm> {
         let _scope = Scope::enter();
@@ -42,6 +52,17 @@ impl LayerNorm {
     }
 
     /// The last axes of `x` are of the weight's shape.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let norm = nn::LayerNorm::new([2], device)?;
+    /// let y = norm.forward(&Tensor::new([[1.0f32, 3.0]], device)?)?;
+    /// assert_eq!(y.dims(), [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -51,6 +72,16 @@ impl LayerNorm {
 }
 
 /// RMS norm over the last axes: [`Tensor::rms_norm`] with a weight.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let norm = nn::RmsNorm::new([4], device)?;
+/// assert_eq!(norm.forward(&Tensor::ones([2, 4], DType::F32, device)?)?.dims(), [2, 4]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RmsNorm {
     /// Of the shape of the last axes, which are normalised together.
@@ -63,6 +94,16 @@ impl_module!(RmsNorm { weight });
 impl RmsNorm {
     /// Over the last axes, of this shape: weight 1, `eps` 1e-6. f32. (PyTorch's `eps` is the distance from 1 to the next number of the
     /// dtype, about 1e-7.)
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let norm = nn::RmsNorm::new([4], device)?;
+    /// assert_eq!(norm.weight.shape().dims(), [4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(shape: impl IntoShape, device: &Device) -> Result<RmsNorm> {
         let _scope = Scope::enter();
@@ -71,6 +112,17 @@ impl RmsNorm {
     }
 
     /// The last axes of `x` are of the weight's shape.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let norm = nn::RmsNorm::new([2], device)?;
+    /// let y = norm.forward(&Tensor::new([[1.0f32, 3.0]], device)?)?;
+    /// assert_eq!(y.dims(), [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -111,6 +163,16 @@ macro_rules! batch_norm {
 
         impl $name {
             /// PyTorch's defaults: weight 1, bias 0, running mean 0 and variance 1, momentum 0.1, `eps` 1e-5. f32.
+            ///
+            /// ```
+            /// # use stepgraph::*;
+            /// # fn main() -> Result<()> {
+            /// # let device = &Device::cpu();
+            /// let norm = nn::BatchNorm2d::new(3, device)?;
+            /// assert_eq!(norm.weight.shape().dims(), [3]);
+            /// # Ok(())
+            /// # }
+            /// ```
             #[track_caller]
             pub fn new(channels: usize, device: &Device) -> Result<$name> {
                 let _scope = Scope::enter();
@@ -130,6 +192,16 @@ macro_rules! batch_norm {
             /// By the batch's statistics while the layer trains (see [`Mode`]), which go into the running ones; else by these.
             ///
             /// Errors: as [`Tensor::batch_norm`]; another number of axes.
+            ///
+            /// ```
+            /// # use stepgraph::*;
+            /// # fn main() -> Result<()> {
+            /// # let device = &Device::cpu();
+            /// let norm = nn::BatchNorm2d::new(3, device)?;
+            /// assert_eq!(norm.forward(&Tensor::ones([2, 3, 4, 4], DType::F32, device)?)?.dims(), [2, 3, 4, 4]);
+            /// # Ok(())
+            /// # }
+            /// ```
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 let _scope = Scope::enter();

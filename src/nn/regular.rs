@@ -32,11 +32,35 @@ impl_module!(Dropout { mode });
 
 impl Dropout {
     /// With probability `p`; masks come from the stream of `rng`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let dropout = nn::Dropout::new(0.1, &Rng::seed_from(0));
+    /// assert_eq!(dropout.p, 0.1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(p: f64, rng: &Rng) -> Dropout {
         Dropout { p, rng: rng.clone(), mode: Mode::default() }
     }
 
     /// Elements dropped and the others scaled while it trains, else `x` itself.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// use stepgraph::nn::Module;
+    /// let dropout = nn::Dropout::new(0.5, &Rng::seed_from(0));
+    /// let x = Tensor::ones([8], DType::F32, device)?;
+    /// assert!(dropout.forward(&x)?.iter::<f32>()?.all(|v| v == 0.0 || v == 2.0));
+    /// dropout.eval();
+    /// assert_eq!(dropout.forward(&x)?.to_string(), x.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -45,6 +69,17 @@ impl Dropout {
 }
 
 /// A table of vectors, looked up by integer ids: [`Tensor::embedding`].
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let rng = Rng::seed_from(0);
+/// let embedding = nn::Embedding::new(10, 4, &rng, device)?;
+/// assert_eq!(embedding.forward(&Tensor::new([[1i64, 2, 3]], device)?)?.dims(), [1, 3, 4]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Embedding {
     /// `[entries, width]`.
@@ -54,6 +89,16 @@ impl_module!(Embedding { weight });
 
 impl Embedding {
     /// Drawn from the normal distribution of mean 0 and standard deviation 1 (PyTorch's default). f32.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// assert_eq!(nn::Embedding::new(10, 4, &rng, device)?.weight.shape().dims(), [10, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(entries: usize, width: usize, rng: &Rng, device: &Device) -> Result<Embedding> {
         let _scope = Scope::enter();
@@ -61,6 +106,17 @@ impl Embedding {
     }
 
     /// Ids of any shape; the result is `[ids.., width]`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(0);
+    /// let embedding = nn::Embedding::new(10, 4, &rng, device)?;
+    /// assert_eq!(embedding.forward(&Tensor::new([1i64, 2], device)?)?.dims(), [2, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();

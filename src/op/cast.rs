@@ -5,6 +5,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::host::HostData;
+use crate::base::scalar::Origin;
 use crate::base::{DType, Error, HostValue, Result, Scalar, Type};
 use crate::kernel::{self, Builder, Ty};
 use crate::op::{Class, Grad, IndexMap, Lowering, Op, Rules, Val, host};
@@ -64,6 +65,9 @@ pub fn convert(b: &mut Builder, from: DType, to: DType, v: kernel::Val) -> kerne
 
 /// A host scalar as a value of `dtype`, in a kernel.
 pub fn scalar(cx: &mut dyn Lowering, s: Scalar, dtype: DType) -> kernel::Val {
+    if s.origin == Origin::Constant {
+        return cx.scalar(s.cast(dtype));
+    }
     let v = cx.scalar(s);
     convert(cx.builder(), s.dtype, dtype, v)
 }

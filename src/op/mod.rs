@@ -8,6 +8,7 @@
 
 pub mod cast;
 pub mod concat;
+pub mod custom;
 pub mod elementwise;
 pub mod emit;
 pub mod full;
@@ -35,6 +36,7 @@ use crate::base::scalar::Origin;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use cast::Cast;
 use concat::Concat;
+use custom::Custom;
 pub use elementwise::{Elementwise, Row};
 pub use emit::{Emit, Grad, Val};
 use full::Full;
@@ -104,6 +106,8 @@ pub enum Op {
     Scan { kind: ScanKind, axis: u8, reverse: bool },
     /// i64: the positions along `axis` in the order of their elements; equal ones keep their order. NaN is above all numbers.
     Argsort { axis: u8, descending: bool },
+    /// An op that a user defined.
+    Custom(Custom),
 }
 
 impl Op {
@@ -264,7 +268,8 @@ descriptors!(
     ScatterAdd,
     ScatterIndex,
     Scan,
-    Argsort
+    Argsort,
+    Custom
 );
 
 impl Op {
@@ -272,6 +277,7 @@ impl Op {
     pub fn rules(&self) -> Descriptor {
         match *self {
             Op::Elementwise(e) => Descriptor::Elementwise(e),
+            Op::Custom(c) => Descriptor::Custom(c),
             Op::Cast(to) => Descriptor::Cast(Cast { to }),
             Op::Full { shape, value } => Descriptor::Full(Full { shape, value }),
             Op::Iota { shape, axes } => Descriptor::Iota(Iota { shape, axes }),
@@ -320,6 +326,10 @@ impl Op {
                 Op::Unslice { axis: a, start: x, len: l, step: s },
                 Op::Unslice { axis: b, start: y, len: m, step: t },
             ) => (a, l, s) == (b, m, t) && same_source(*x, *y),
+            (Op::Custom(a), Op::Custom(b)) => {
+                std::ptr::eq(a.definition, b.definition)
+                    && a.given().iter().zip(b.given()).all(|(x, y)| same_source(*x, *y))
+            }
             _ => self == other,
         }
     }

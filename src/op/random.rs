@@ -78,9 +78,9 @@ pub struct Random {
     pub counter: Scalar,
 }
 
-/// The draw at row-major element `index`; all operands i64.
-fn draw(b: &mut Builder, kind: Draw, index: kernel::Val, seed: kernel::Val, counter: kernel::Val) -> kernel::Val {
-    let (index, counter, seed) = (words(b, index), words(b, counter), words(b, seed));
+/// The draw at the row-major element with this index, given as words; seed and counter i64.
+fn draw(b: &mut Builder, kind: Draw, index: [kernel::Val; 2], seed: kernel::Val, counter: kernel::Val) -> kernel::Val {
+    let (counter, seed) = (words(b, counter), words(b, seed));
     let out = math::philox4x32_10(b, [index[0], index[1], counter[0], counter[1]], seed);
     kind.formula(b, out)
 }
@@ -114,7 +114,10 @@ impl Rules for Random {
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {
         let ty = self.infer(&host::types(operands))?;
         let n = self.shape.numel();
-        let f = host::formula(&[Ty::I64; 3], |b, v| draw(b, self.draw, v[0], v[1], v[2]));
+        let f = host::formula(&[Ty::I64; 3], |b, v| {
+            let index = words(b, v[0]);
+            draw(b, self.draw, index, v[1], v[2])
+        });
         let columns = [(0..n as u64).collect(), vec![self.seed.bits], vec![self.counter.bits]];
         Ok(HostValue::new(self.shape, HostData::from_lanes(ty.dtype, &host::run_formula(&f, &columns, n)?)))
     }
@@ -130,7 +133,10 @@ impl Rules for Random {
     fn lower(&self, cx: &mut dyn Lowering, _: Type, map: &IndexMap) -> Result<kernel::Val> {
         let (seed, counter) = (cx.scalar(self.seed), cx.scalar(self.counter));
         let index = cx.linear_index(map);
-        Ok(draw(cx.builder(), self.draw, index, seed, counter))
+        let b = cx.builder();
+        // Of a shape this small the high word is zero everywhere.
+        let index = if self.shape.numel() as u64 <= 1 << 32 { [b.ltou(index), b.u32(0)] } else { words(b, index) };
+        Ok(draw(b, self.draw, index, seed, counter))
     }
 
     fn scalars(&self) -> SmallVec<[Scalar; 2]> {

@@ -4,6 +4,7 @@
 use crate::base::dtype::NumberKind;
 use crate::base::host::HostData;
 use crate::base::{DType, HostValue, Scalar, Shape, Type};
+use crate::op::custom::{self, Custom, Definition};
 use crate::op::elementwise::{DTypes, Elementwise, Row, rows};
 use crate::op::random::Draw;
 use crate::op::{AxisList, Op, ReduceKind, ScanKind};
@@ -125,10 +126,10 @@ impl Sample {
         Sample { op, operands, relative: rounding(result), absolute }
     }
 
-    /// The same with an error bound for sums of `n` terms of about 1, made in f32 (or f64).
+    /// The same with an error bound for sums of `n` terms of about 1, made in f32, or in f64 as their reference is.
     fn summed(self, n: usize, each: f64) -> Sample {
         let wide = self.operands.iter().any(|o| o.ty.dtype == DType::F64);
-        Sample { absolute: self.absolute + n as f64 * each * if wide { 1e-9 } else { 1.0 }, ..self }
+        Sample { absolute: self.absolute + n as f64 * each * if wide { 4e-9 } else { 1.0 }, ..self }
     }
 
     /// Values of the operands; another seed gives others.
@@ -189,6 +190,7 @@ pub fn samples() -> Vec<Sample> {
         gathers(),
         scans(),
         sorts(),
+        customs(),
     ];
     rows().flat_map(row_samples).chain(structural.into_iter().flatten()).collect()
 }
@@ -248,11 +250,16 @@ fn row_samples(row: &'static Row) -> Vec<Sample> {
         }
         let first = (row.dtypes == DTypes::Select) as usize;
         for p in first..row.arity {
-            for (dims, s) in [(&[6][..], Scalar::i64(1)), (&[2, 65], Scalar::f64(1.5)), (&[], Scalar::f64(0.75))] {
+            let with_scalar = |(dims, s): (&[usize], Scalar)| {
                 let op = Op::Elementwise(Elementwise { row, scalar: Some((p as u8, s.constant())) });
                 let operands = (0..row.arity).filter(|&q| q != p).map(|q| operand(q, dims, range)).collect();
-                out.push(Sample::new(op, operands));
+                Sample::new(op, operands)
+            };
+            let mut list = vec![with_scalar((&[2, 65], Scalar::f64(1.5)))];
+            if THOROUGH.contains(&data) {
+                list.extend([(&[6][..], Scalar::i64(1)), (&[], Scalar::f64(0.75))].map(with_scalar));
             }
+            out.extend(list);
         }
     }
     out
@@ -536,6 +543,41 @@ const ALONG: [(&[usize], u8); 12] = [
     (&[0, 3], 1),
     (&[3, 2, 5, 2], 2),
 ];
+
+/// A user's op: where the truth value holds a number plus `scalar0`, else three times it; i64, so that there is one right
+/// answer.
+fn customs() -> Vec<Sample> {
+    use crate::kernel::custom::HostKernel;
+    use std::sync::OnceLock;
+    static MIX: OnceLock<&'static Definition> = OnceLock::new();
+    let mix = MIX.get_or_init(|| {
+        custom::register(Definition {
+            kernel: HostKernel {
+                name: "sample_mix",
+                cpu: Some(Box::new(|k| {
+                    let (x, c) = (k.inputs[0].as_slice::<i64>()?, k.inputs[1].as_slice::<bool>()?);
+                    let s = k.scalars.first().map_or(0, |s| s.as_i64());
+                    for ((y, &x), &c) in k.output.as_mut_slice::<i64>()?.iter_mut().zip(x).zip(c) {
+                        *y = if c { x.wrapping_add(s) } else { x.wrapping_mul(3) };
+                    }
+                    Ok(())
+                })),
+                cuda: None,
+            },
+            inputs: vec![DType::I64, DType::Bool],
+            output: DType::I64,
+            scalars: vec![DType::I64],
+            shape: Box::new(|shapes| Ok(shapes.first().copied().unwrap_or(Shape::SCALAR))),
+            gradient: None,
+        })
+    });
+    let shapes: [&[usize]; 5] = [&[], &[7], &[0, 3], &[5, 40], &[2, 1, 130]];
+    let sample = |dims| {
+        let op = Op::Custom(Custom::new(mix, &[Scalar::i64(-9).constant()]));
+        Sample::new(op, vec![operand(DType::I64, dims), operand(DType::Bool, dims)])
+    };
+    shapes.map(sample).into()
+}
 
 fn scans() -> Vec<Sample> {
     let mut out = Vec::new();

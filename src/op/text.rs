@@ -2,7 +2,7 @@
 //!
 //! `add`, `mul(scalar1=$3)`, `sum(axes=[0,1], keepdim=true)`, `slice(axis=1, start=$0, len=4, step=1)`,
 //! `cast(f32)`. A host scalar is `$k`, the trace's parameter `k` (its value is not part of the text and reads back
-//! as 0), or a literal, `0.5:f32`. The type may be left out where it is the usual one: i64 for starts, seeds and
+//! as 0), or a literal, `0.5:f32`. A user's op is `custom.` and its name. The type may be left out where it is the usual one: i64 for starts, seeds and
 //! counters, f32 elsewhere.
 
 use std::str::FromStr;
@@ -11,13 +11,16 @@ use crate::base::scalar::Origin;
 use crate::base::{DType, Error, ErrorKind, Result, Scalar, Shape};
 use crate::op::elementwise::{Elementwise, row};
 use crate::op::random::Draw;
-use crate::op::{AxisList, Op, ReduceKind, ScanKind};
+use crate::op::{AxisList, Op, ReduceKind, ScanKind, custom};
 
 /// `name` or `name(key=value, …)`; [`parse`] reads it back.
 pub fn print(op: &Op) -> String {
     let attributes = attributes(op);
-    let name = op.rules().name();
-    if attributes.is_empty() { name.to_string() } else { format!("{name}({})", attributes.join(", ")) }
+    let name = match op {
+        Op::Custom(c) => format!("custom.{}", c.definition.kernel.name),
+        _ => op.rules().name().to_string(),
+    };
+    if attributes.is_empty() { name } else { format!("{name}({})", attributes.join(", ")) }
 }
 
 fn attributes(op: &Op) -> Vec<String> {
@@ -68,6 +71,10 @@ fn attributes(op: &Op) -> Vec<String> {
         }
         Op::Scan { axis, reverse, .. } => flagged(axis, "reverse", reverse),
         Op::Argsort { axis, descending } => flagged(axis, "descending", descending),
+        Op::Custom(c) => {
+            let usual = |(k, s): (usize, &Scalar)| format!("scalar{k}={}", scalar(*s, DType::F32));
+            c.given().iter().enumerate().map(usual).collect()
+        }
     }
 }
 
@@ -105,6 +112,12 @@ pub fn parse(text: &str) -> Result<Op> {
         let scalar = a.left.iter().find_map(|i| i.strip_prefix("scalar")?.split_once('=')?.0.trim().parse::<u8>().ok());
         let scalar = scalar.map(|p| Ok::<_, Error>((p, a.scalar(&format!("scalar{p}"), DType::F32)?))).transpose()?;
         Op::Elementwise(Elementwise { row, scalar })
+    } else if let Some(custom) = name.strip_prefix("custom.") {
+        let definition =
+            custom::named(custom).ok_or_else(|| bad(format!("there is no custom op called `{custom}`")))?;
+        let scalar = |(k, &dtype): (usize, &DType)| a.scalar(&format!("scalar{k}"), dtype);
+        let scalars = definition.scalars.iter().enumerate().map(scalar).collect::<Result<Vec<_>>>()?;
+        Op::Custom(custom::Custom::new(definition, &scalars))
     } else if let Some(kind) = ReduceKind::ALL.into_iter().find(|k| k.name() == name) {
         Op::Reduce { kind, axes: a.axes()?, keepdim: a.flag("keepdim")? }
     } else if let Some(kind) = ScanKind::ALL.into_iter().find(|k| k.name() == name) {

@@ -42,6 +42,16 @@ impl Accumulator {
     /// Zero sums, one a parameter.
     ///
     /// Errors: no parameters, one twice, or parameters on different devices.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// assert_eq!(optim::Accumulator::new(vec![w])?.count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(parameters: Vec<Var>) -> Result<Accumulator> {
         let at = Loc::caller();
@@ -52,6 +62,20 @@ impl Accumulator {
     }
 
     /// Adds the gradients of one backward pass.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let mut sums = optim::Accumulator::new(vec![w.clone()])?;
+    /// for _ in 0..4 {
+    ///     sums.add(&w.get().sum(())?.backward()?)?;
+    /// }
+    /// assert_eq!(sums.count(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn add(&mut self, gradients: &Gradients) -> Result<()> {
         let _scope = Scope::enter();
@@ -65,6 +89,20 @@ impl Accumulator {
     }
 
     /// The sums, for the parameters that got a gradient.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let mut sums = optim::Accumulator::new(vec![w.clone()])?;
+    /// for _ in 0..4 {
+    ///     sums.add(&w.get().sum(())?.backward()?)?;
+    /// }
+    /// assert_eq!(sums.gradients()?.get(&w).unwrap().to_string(), "[4. 4.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn gradients(&self) -> Result<Gradients> {
         let _scope = Scope::enter();
@@ -72,6 +110,20 @@ impl Accumulator {
     }
 
     /// The sums divided by the number of backward passes.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let mut sums = optim::Accumulator::new(vec![w.clone()])?;
+    /// for _ in 0..4 {
+    ///     sums.add(&w.get().sum(())?.backward()?)?;
+    /// }
+    /// assert_eq!(sums.mean()?.get(&w).unwrap().to_string(), "[1. 1.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn mean(&self) -> Result<Gradients> {
         let _scope = Scope::enter();
@@ -89,6 +141,21 @@ impl Accumulator {
     }
 
     /// Zero sums again, and no gradients.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let mut sums = optim::Accumulator::new(vec![w.clone()])?;
+    /// for _ in 0..4 {
+    ///     sums.add(&w.get().sum(())?.backward()?)?;
+    /// }
+    /// sums.clear()?;
+    /// assert_eq!(sums.count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn clear(&mut self) -> Result<()> {
         let _scope = Scope::enter();
@@ -101,11 +168,39 @@ impl Accumulator {
     }
 
     /// Backward passes since the last [`Accumulator::clear`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let mut sums = optim::Accumulator::new(vec![w.clone()])?;
+    /// for _ in 0..4 {
+    ///     sums.add(&w.get().sum(())?.backward()?)?;
+    /// }
+    /// assert_eq!(sums.count(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn count(&self) -> usize {
         self.count
     }
 
     /// Every `Var` of the accumulator's own.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let mut sums = optim::Accumulator::new(vec![w.clone()])?;
+    /// for _ in 0..4 {
+    ///     sums.add(&w.get().sum(())?.backward()?)?;
+    /// }
+    /// assert!(!sums.state().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn state(&self) -> Vec<Var> {
         self.sums.clone()
     }

@@ -4,7 +4,7 @@ use crate::base::location::Scope;
 use crate::base::{Error, Loc, Result};
 use crate::optim::target::{Target, check_number, numbered};
 use crate::optim::{Group, Optimizer};
-use crate::tensor::{Gradients, Tensor, Var};
+use crate::tensor::{Gradients, Var};
 
 /// Configuration of [`Lion`].
 ///
@@ -93,7 +93,7 @@ impl Lion {
             let decay = work.group.weight_decay.unwrap_or(weight_decay);
             for u in &work.updates {
                 let (g, m) = (&u.gradient, self.momentum[u.index].get());
-                let direction = sign(&m.mul(beta1)?.add(g.mul(1.0 - beta1)?)?)?;
+                let direction = m.mul(beta1)?.add(g.mul(1.0 - beta1)?)?.sign()?;
                 let p = if decay != 0.0 { u.value.mul(1.0 - lr * decay)? } else { u.value.clone() };
                 u.write(p.sub(direction.mul(lr)?)?)?;
                 self.momentum[u.index].set(&m.mul(beta2)?.add(g.mul(1.0 - beta2)?)?)?;
@@ -105,11 +105,6 @@ impl Lion {
     fn named(&self) -> Vec<(String, Var)> {
         numbered("momentum", &self.momentum).collect()
     }
-}
-
-/// -1, 0 or 1; NaN of NaN.
-fn sign(x: &Tensor) -> Result<Tensor> {
-    x.gt(0.0)?.select(1.0, x.lt(0.0)?.select(-1.0, x)?)
 }
 
 optimizer!(Lion, LionConfig);

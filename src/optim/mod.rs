@@ -8,6 +8,9 @@
 //!   and defaults; parameters may be given in [`Group`]s with rates and decays of their own.
 //! - [`Accumulator`], gradients summed over micro-batches; [`clip_grad_norm`] and [`clip_grad_value`]; [`Ema`], averages of parameters; [`Schedule`]s.
 //!
+//! - Mixed precision: [`crate::autocast`] for products in 16 bits with parameters in f32, [`Master`] for parameters of 16
+//!   bits with copies in f32, [`GradScaler`] for the small gradients of f16.
+//!
 //! A parameter without a gradient in a step stays as it is, and so does its state. Parameters of 16 bits are updated
 //! in f32, with state in f32, and rounded once when they are written.
 
@@ -138,8 +141,10 @@ mod adam;
 mod adamw;
 mod clip;
 mod ema;
+mod grad_scaler;
 mod group;
 mod lion;
+mod master;
 mod numbers;
 mod rms_prop;
 mod schedule;
@@ -154,8 +159,10 @@ pub use adam::{Adam, AdamConfig};
 pub use adamw::{AdamW, AdamWConfig};
 pub use clip::{clip_grad_norm, clip_grad_value};
 pub use ema::Ema;
+pub use grad_scaler::{GradScaler, GradScalerConfig, Unscaled};
 pub use group::Group;
 pub use lion::{Lion, LionConfig};
+pub use master::Master;
 pub use rms_prop::{RmsProp, RmsPropConfig};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdConfig};

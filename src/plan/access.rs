@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::base::{DType, Layout};
 use crate::kernel::ir::{Access, Dynamic, Guard};
-use crate::kernel::library::{Library, Lines, Operand};
+use crate::kernel::library::{Block, Library, Lines, Operand};
 use crate::kernel::{Inst, Kernel, Level};
 use crate::plan::StepKind;
 
@@ -377,6 +377,15 @@ fn of_library(library: &Library) -> Result<Touches, Misfit> {
             }
             let inputs = s.inputs.iter().map(|l| Ok(along(s.dtype, l, s.dims)));
             inputs.chain([whole(s.dims, s.dtype)]).collect::<Result<_, _>>()?
+        }
+        Library::Custom(c) => {
+            let block = |b: &Block, written: bool| -> Result<Part, Misfit> {
+                let count = b.shape.dims().iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+                let count = count.ok_or_else(|| Misfit::Bounds("an argument's length overflows".into()))?;
+                Ok((b.dtype, written, b.offset, [(1, count)].into_iter().collect()))
+            };
+            let inputs = c.inputs.iter().map(|b| block(b, false));
+            inputs.chain([block(&c.output, true)]).collect::<Result<_, _>>()?
         }
         Library::Argsort(s) => SmallVec::from_iter([along(s.dtype, &s.input, s.dims), whole(s.dims, DType::I64)?]),
     };

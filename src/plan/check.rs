@@ -241,8 +241,12 @@ fn signatures(plan: &Plan) -> Found<Vec<Touches>> {
                     return Err(signature(format!("parameter {k} is {}, word {p} is {dtype}", ty.name())));
                 }
             }
-        } else if !step.params.is_empty() {
-            return Err(signature("a library call has no parameters".into()));
+        } else if let StepKind::Library(library) = &step.kind {
+            let wanted = library.params();
+            let given = step.params.iter().map(|&p| plan.params[p as usize]);
+            if !given.eq(wanted.iter().copied()) {
+                return Err(signature(format!("{} parameters for {}", step.params.len(), wanted.len())));
+            }
         }
         let touches = access::touches(&step.kind, step.args.len()).map_err(|fault| match fault {
             access::Misfit::Signature(detail) => signature(detail),

@@ -106,11 +106,11 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// Whether the step can raise the launch's index flag.
+    /// Whether the step can raise the launch's flag: an index out of range, or a user's kernel that fails.
     pub fn may_flag(&self) -> bool {
         match self {
             StepKind::Kernel(k) => k.body.iter().any(|i| matches!(i, Inst::Gather { .. })),
-            StepKind::Library(Library::ScatterAdd(_) | Library::ScatterIndex(_)) => true,
+            StepKind::Library(Library::ScatterAdd(_) | Library::ScatterIndex(_) | Library::Custom(_)) => true,
             StepKind::Library(Library::Matmul(_) | Library::Scan(_) | Library::Argsort(_)) => false,
         }
     }

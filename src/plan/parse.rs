@@ -2,10 +2,15 @@
 //!
 //! What is read is a plan, not yet a right one: that is for [`crate::plan::check::check`] to say.
 
+use crate::base::scalar::Origin;
 use crate::base::text::Cursor;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Scalar, Type};
 use crate::ir::parse::layout;
-use crate::kernel::library::{Argsort, Library, Lines, Matmul, Operand, Scan, ScanKind, ScatterAdd, ScatterIndex};
+use crate::kernel::custom::KernelRef;
+use crate::kernel::library::{
+    Argsort, Block, Custom, Library, Lines, Matmul, Operand, Scan, ScanKind, ScatterAdd, ScatterIndex,
+};
+use crate::op::custom;
 use crate::plan::{OutputStorage, Plan, PlanInput, PlanOutput, Slot, SlotKind, Step, StepKind};
 
 /// The plan that `text` holds, and nothing else.
@@ -211,7 +216,32 @@ fn library(c: &mut Cursor<'_>) -> Result<Library> {
         let descending = c.eat("descending");
         return Ok(Library::Argsort(Argsort { dtype, descending, dims, input: lines(c)? }));
     }
+    if c.eat("custom") {
+        let name = c.word("a custom op's name")?;
+        let kernel = custom::named(name).ok_or_else(|| c.error(format!("there is no custom op called `{name}`")))?;
+        let inputs = c.list("(", ")", block)?;
+        c.expect("->")?;
+        let output = block(c)?;
+        let scalars = if c.eat("scalars") { c.list("[", "]", scalar)? } else { Vec::new() };
+        return Ok(Library::Custom(Custom { kernel: KernelRef(&kernel.kernel), inputs, output, scalars }));
+    }
     Err(c.expected("`kernel` or a library call, such as `matmul`"))
+}
+
+/// Elements without gaps: their type, and their offset if there is one.
+fn block(c: &mut Cursor<'_>) -> Result<Block> {
+    let Type { dtype, shape } = c.ty()?;
+    Ok(Block { dtype, shape, offset: if c.eat("+") { c.number("an offset")? } else { 0 } })
+}
+
+/// A parameter by its position, or the bits of a fixed number.
+fn scalar(c: &mut Cursor<'_>) -> Result<Scalar> {
+    let dtype = c.dtype()?;
+    if c.eat("$") {
+        return Ok(Scalar { bits: 0, dtype, origin: Origin::Param(c.number("a parameter")?) });
+    }
+    c.expect("#")?;
+    Ok(Scalar { bits: c.number("the bits of a number")?, dtype, origin: Origin::Constant })
 }
 
 /// Lengths before an axis, along it and after it.

@@ -15,13 +15,16 @@
 //! }
 //! ```
 //!
+//! A scalar of a user's kernel is a parameter (`f32 $0`) or the bits of its lane (`f32 #1065353216`).
 //! A matrix operand gives its strides (batch axes, rows, columns), then its offset; one of a call along an axis those before the
 //! axis, along it and after it. Places are comments.
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use crate::base::Scalar;
+use crate::base::scalar::Origin;
 use crate::ir::print::layout;
-use crate::kernel::library::{Argsort, Library, Lines, Matmul, Operand, Scan, ScatterAdd, ScatterIndex};
+use crate::kernel::library::{Argsort, Block, Library, Lines, Matmul, Operand, Scan, ScatterAdd, ScatterIndex};
 use crate::plan::{OutputStorage, Plan, SlotKind, Step, StepKind};
 
 impl Display for Plan {
@@ -133,6 +136,23 @@ fn print_library(library: &Library) -> String {
             let inputs: Vec<String> = inputs.iter().map(lines).collect();
             let backward = if *reverse { " reverse" } else { "" };
             format!("scan {} {dtype} [{}]{backward}, {}", kind.name(), numbers(dims), inputs.join(", "))
+        }
+        Library::Custom(c) => {
+            let block = |b: &Block| {
+                let offset = if b.offset == 0 { String::new() } else { format!(" + {}", b.offset) };
+                format!("{}{}{offset}", b.dtype, b.shape)
+            };
+            let inputs: Vec<String> = c.inputs.iter().map(block).collect();
+            let mut out = format!("custom {}({}) -> {}", c.kernel.0.name, inputs.join(", "), block(&c.output));
+            if !c.scalars.is_empty() {
+                let scalar = |s: &Scalar| match s.origin {
+                    Origin::Param(k) => format!("{} ${k}", s.dtype),
+                    _ => format!("{} #{}", s.dtype, s.bits),
+                };
+                let scalars: Vec<String> = c.scalars.iter().map(scalar).collect();
+                let _ = write!(out, " scalars [{}]", scalars.join(", "));
+            }
+            out
         }
         Library::Argsort(Argsort { dtype, descending, dims, input }) => {
             let down = if *descending { " descending" } else { "" };

@@ -104,3 +104,43 @@ fn errors_say_what_and_where() {
         assert!(parse(&STEP[..at]).is_err());
     }
 }
+
+/// A user's kernel is named; its scalars are parameters of the step or fixed. The checker counts both.
+#[test]
+fn custom_kernels() {
+    // Registers the sample.
+    crate::op::samples::samples();
+    let text = "\
+plan @custom arena 0 params($0: f32, $1: i64) {
+  input 0: i64[6], 48 bytes
+  input 1: bool[4], 4 bytes
+  output 0: i64[4], 32 bytes
+  slot %0: input 0, 48 bytes
+  slot %1: input 1, 4 bytes
+  slot %2: output 0, 32 bytes
+  step 0 \"sample_mix\" (%0, %1, %2) params($1)
+    custom sample_mix(i64[2,2] + 2, bool[2,2]) -> i64[2,2] scalars [i64 $0]
+}
+";
+    let plan = parse(text).unwrap();
+    assert_eq!(plan.to_string(), text);
+    check(plan).unwrap();
+    let fixed = text.replace("i64 $0]", "i64 #7]").replace(" params($1)", "");
+    let plan = parse(&fixed).unwrap();
+    assert_eq!(plan.to_string(), fixed);
+    check(plan).unwrap();
+    for (from, to, says) in [
+        ("params($1)", "params($0)", "parameters"),
+        (" params($1)", "", "0 parameters for 1"),
+        ("i64[2,2] + 2", "i64[2,2] + 3", "bytes"),
+        ("-> i64[2,2]", "-> i64[5]", "bytes"),
+        ("(%0, %1, %2)", "(%0, %2)", "argument"),
+    ] {
+        let wrong = text.replace(from, to);
+        assert_ne!(wrong, text);
+        let e = check(parse(&wrong).unwrap()).unwrap_err().to_string();
+        assert!(e.contains(says), "{from} -> {to}: {e}");
+    }
+    let e = parse(&text.replace("custom sample_mix", "custom nothing")).unwrap_err();
+    assert!(e.to_string().contains("no custom op called `nothing`"), "{e}");
+}

@@ -25,6 +25,19 @@ use crate::tensor::recorder::{self, emit, here};
 use crate::tensor::{Tensor, Var, tape};
 
 /// What a gradient is taken with respect to. Lists of `&Tensor` or of `&Var` will do; this mixes them.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+/// let y = w.get().mul(w.get())?;
+/// let gradients = autograd::grad(&y.sum(())?, &[autograd::Wrt::Var(&w), autograd::Wrt::Tensor(&y)], Default::default())?;
+/// assert_eq!(gradients[0].as_ref().unwrap().to_string(), "[4. 6.]");
+/// assert_eq!(gradients[1].as_ref().unwrap().to_string(), "[1. 1.]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Wrt<'a> {
     /// A tensor on the tape: marked with [`Tensor::require_grad`], got from a trainable `Var`, or computed from such.
@@ -45,6 +58,20 @@ impl<'a> From<&'a Var> for Wrt<'a> {
 }
 
 /// How [`grad`] differentiates. The default: the output is one element, the results are constants.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+/// let options = autograd::GradOptions::new().create_graph(true);
+/// let cube = w.get().powi(3)?.sum(())?;
+/// let slope = autograd::grad(&cube, &[&w], options)?[0].clone().unwrap();
+/// let curvature = slope.sum(())?.grad(&[&w])?;
+/// assert_eq!(curvature[0].as_ref().unwrap().to_string(), "[12. 18.]"); // 6w
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GradOptions<'a> {
     upstream: Option<&'a Tensor>,
@@ -53,18 +80,55 @@ pub struct GradOptions<'a> {
 
 impl<'a> GradOptions<'a> {
     /// The default.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let gradients = autograd::grad(&w.get().sum(())?, &[&w], autograd::GradOptions::new())?;
+    /// assert_eq!(gradients[0].as_ref().unwrap().to_string(), "[1. 1.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new() -> GradOptions<'a> {
         GradOptions::default()
     }
 
     /// The gradient of something with respect to the output, of the output's type: the results are then those of that
     /// something (a vector-Jacobian product). Without it the output must have one element, and this is 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let up = Tensor::new([1.0f32, 10.0], device)?;
+    /// let square = w.get().mul(w.get())?;
+    /// let gradients = autograd::grad(&square, &[&w], autograd::GradOptions::new().upstream(&up))?;
+    /// assert_eq!(gradients[0].as_ref().unwrap().to_string(), "[ 4. 60.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn upstream(mut self, upstream: &'a Tensor) -> GradOptions<'a> {
         self.upstream = Some(upstream);
         self
     }
 
     /// Whether the results are on the tape, so that they can be differentiated themselves (default: no).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let square = w.get().mul(w.get())?.sum(())?;
+    /// let options = autograd::GradOptions::new().create_graph(true);
+    /// let slope = autograd::grad(&square, &[&w], options)?[0].clone().unwrap();
+    /// assert_eq!(slope.sum(())?.backward()?.get(&w).unwrap().to_string(), "[2. 2.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_graph(mut self, create_graph: bool) -> GradOptions<'a> {
         self.create_graph = create_graph;
         self
@@ -229,12 +293,33 @@ impl Tensor {
 
     /// Whether gradients flow through it: it depends on a trainable `Var` or a tensor marked with
     /// [`Tensor::require_grad`]. A value of a step that has ended says what it did there, though its tape is gone.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// assert!(w.get().add(1.0)?.requires_grad() && !w.get().detach()?.requires_grad());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn requires_grad(&self) -> bool {
         self.0.origin.is_taped()
     }
 
     /// Gradients of this value of one element with respect to each of `wrt` (tensors or `Var`s): [`grad`] with the
     /// default options.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let gradients = w.get().mul(w.get())?.sum(())?.grad(&[&w])?;
+    /// assert_eq!(gradients[0].as_ref().unwrap().to_string(), "[4. 6.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn grad<'a, W>(&self, wrt: &[W]) -> Result<Vec<Option<Tensor>>>
     where

@@ -12,12 +12,32 @@ impl Tensor {
     /// A tensor holding `values`, row-major. Inside a step it is a new input at each call, never a constant.
     ///
     /// Errors: a number of values other than the shape's.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [2, 2], device)?;
+    /// assert_eq!(x.to_string(), "[[1. 2.]\n [3. 4.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn from_vec<T: Element>(values: Vec<T>, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
         Tensor::from_slice_at(&values, shape, device, here())
     }
 
     /// As [`Tensor::from_vec`], from a slice.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::from_slice(&[1i64, 2, 3], [3], device)?;
+    /// assert_eq!(x.to_string(), "[1 2 3]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn from_slice<T: Element>(values: &[T], shape: impl IntoShape, device: &Device) -> Result<Tensor> {
         Tensor::from_slice_at(values, shape, device, here())
@@ -70,6 +90,15 @@ impl Tensor {
 
     /// A tensor of one repeated number: f32 for a float, i64 for an integer, bool for a truth value. Inside a step the
     /// number is taken anew at each call.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Tensor::full([2, 2], 7i64, device)?.to_string(), "[[7 7]\n [7 7]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, device: &Device) -> Result<Tensor> {
         let value: Scalar = value.into();
@@ -97,12 +126,30 @@ impl Tensor {
     }
 
     /// Zeros.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Tensor::zeros([3], DType::F32, device)?.to_string(), "[0. 0. 0.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn zeros(shape: impl IntoShape, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::full_at(shape, Scalar::i64(0).cast(dtype), device, here())
     }
 
     /// Ones.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Tensor::ones([3], DType::Bool, device)?.to_string(), "[ True  True  True]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn ones(shape: impl IntoShape, dtype: DType, device: &Device) -> Result<Tensor> {
         Tensor::full_at(shape, Scalar::i64(1).cast(dtype), device, here())

@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::backend::{Executable, InputBinding, Launch};
+use crate::backend::{Executable, InputBinding, Launch, LaunchResult};
 use crate::base::dtype::NumberKind;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Scalar, Type, scalar};
 use crate::ir::{Graph, InputKind};
+use crate::kernel::custom::take_failure;
 use crate::op::elementwise::{DTypes, Elementwise};
 use crate::op::{Class, Op};
 use crate::pass;
@@ -44,9 +45,9 @@ pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Re
         t.check_owner(0).map_err(|e| e.at(loc))?;
     }
     let prepared = prepare(op, operands, device).map_err(|e| e.at(loc))?;
-    let (ready, flagged) = compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
-    if flagged {
-        device.flag(index_error(&prepared.op, operands).at(loc));
+    let (ready, flag) = compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
+    if let Some(e) = flag {
+        device.flag(e.at(loc));
     }
     let origin = origin(&prepared, operands, loc, autograd::is_enabled());
     Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))
@@ -81,13 +82,18 @@ pub(crate) fn prepare(op: &Op, operands: &[&Tensor], device: &Device) -> Result<
         let (left, right) = (device.name().to_string(), t.device().name().to_string());
         return Err(Error::new(ErrorKind::Device { op: op.rules().name(), left, right }));
     }
-    let op = match op {
-        Op::Elementwise(e) if e.scalar.is_some() => Op::Elementwise(cast_scalar(e, operands)?),
-        _ => *op,
-    };
+    let op = cast_scalars(op, operands)?;
     let types: SmallVec<[Type; 3]> = operands.iter().map(|t| t.ty()).collect();
     let ty = op.rules().infer(&types)?;
     Ok(Prepared { op, ty })
+}
+
+/// The op with its host scalar, if it stands for an operand, in the dtype of the others.
+pub(crate) fn cast_scalars(op: &Op, operands: &[&Tensor]) -> Result<Op> {
+    Ok(match op {
+        Op::Elementwise(e) if e.scalar.is_some() => Op::Elementwise(cast_scalar(e, operands)?),
+        _ => *op,
+    })
 }
 
 /// The scalar operand in the dtype of the tensor operands beside it.
@@ -113,8 +119,19 @@ pub(crate) fn index_error(op: &Op, operands: &[&Tensor]) -> Error {
     Error::new(ErrorKind::Index { op: op.rules().name().to_string(), len })
 }
 
-/// Computes a prepared op. The flag says that an index was out of range (and clamped).
-pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device) -> Result<(Ready, bool)> {
+/// What is told of a user's kernel that failed on this thread just now.
+pub(crate) fn kernel_error() -> Error {
+    match take_failure() {
+        Some(f) => Error::new(ErrorKind::Custom { op: f.op.to_string(), detail: f.detail }).at(f.loc),
+        None => Error::bug("eager", "a user's kernel failed and left no message"),
+    }
+}
+
+/// What is told besides the result: an index was out of range (and clamped), or a user's kernel failed (and gave zeros).
+pub(crate) type Flag = Option<Error>;
+
+/// Computes a prepared op.
+pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device) -> Result<(Ready, Flag)> {
     let (op, ty) = (&prepared.op, prepared.ty);
     let mut inputs: SmallVec<[&Ready; 3]> = SmallVec::new();
     for t in operands {
@@ -123,25 +140,30 @@ pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device
     if let [t] = operands
         && op.keeps_value(t.dtype())
     {
-        return Ok((inputs[0].clone(), false));
+        return Ok((inputs[0].clone(), None));
     }
     if op.rules().class() == Class::Movement
         && let Some(layout) = view(op, &inputs[0].layout, ty)
     {
-        return Ok((Ready { buffer: inputs[0].buffer.clone(), layout: layout.into() }, false));
+        return Ok((Ready { buffer: inputs[0].buffer.clone(), layout: layout.into() }, None));
     }
     run_kernel(prepared, operands, &inputs, device)
 }
 
 /// Launches the op's cached plan.
-fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], device: &Device) -> Result<(Ready, bool)> {
+fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], device: &Device) -> Result<(Ready, Flag)> {
     let (op, ty) = (&prepared.op, prepared.ty);
     let scalars = op.rules().scalars();
-    let zeroed: SmallVec<[Scalar; 2]> = scalars
-        .iter()
-        .enumerate()
-        .map(|(k, s)| Scalar { bits: 0, dtype: s.dtype, origin: scalar::Origin::Param(k as u32) })
-        .collect();
+    // Fixed numbers of the library's are part of the code: a border of fixed width is cheaper than one computed.
+    let mut params: SmallVec<[u64; 2]> = SmallVec::new();
+    let mut parameter = |s: &Scalar| {
+        if s.origin == scalar::Origin::Constant {
+            return *s;
+        }
+        params.push(s.bits);
+        Scalar { bits: 0, dtype: s.dtype, origin: scalar::Origin::Param(params.len() as u32 - 1) }
+    };
+    let zeroed: SmallVec<[Scalar; 2]> = scalars.iter().map(&mut parameter).collect();
     let key = Key {
         op: op.rules().with_scalars(&zeroed),
         // Where in its buffer an operand begins is no part of the code.
@@ -166,12 +188,16 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
         .zip(inputs)
         .map(|(t, r)| InputBinding { buffer: &r.buffer, layout: &r.layout, dtype: t.dtype(), exclusive: false })
         .collect();
-    let params: SmallVec<[u64; 2]> = scalars.iter().map(|s| s.bits).collect();
     let mut outputs = Vec::with_capacity(1);
     let result = executable.launch(&mut Launch { inputs: &bindings, params: &params, outputs: &mut outputs })?;
     let buffer =
         outputs.pop().flatten().ok_or_else(|| Error::bug("eager", format!("{} gave no buffer", op.rules().name())))?;
-    Ok((Ready { buffer, layout }, result.index_flag))
+    let flag = match result {
+        LaunchResult { kernel_failed: true, .. } => Some(kernel_error()),
+        LaunchResult { index_flag: true, .. } => Some(index_error(op, operands)),
+        _ => None,
+    };
+    Ok((Ready { buffer, layout }, flag))
 }
 
 /// The layout of a movement op's result as a view of its operand, when strides can express it.
@@ -198,7 +224,7 @@ fn compile(key: &Key, scalars: &[Scalar], device: &Device) -> Result<Arc<dyn Exe
         let ty = Type::new(*dtype, layout.shape);
         operands.push(graph.input(ty, InputKind::External, *layout, Loc::NONE));
     }
-    for s in scalars {
+    for s in scalars.iter().filter(|s| s.origin != scalar::Origin::Constant) {
         graph.param(s.dtype);
     }
     let node = graph.op(key.op, &operands, Loc::NONE)?;

@@ -36,10 +36,7 @@ impl Gradients {
                 let (left, right) = (var.device().name().to_string(), g.device().name().to_string());
                 return Err(Error::new(ErrorKind::Device { op, left, right }).at(Loc::caller()));
             }
-            match entries.iter_mut().find(|(id, _)| *id == var.id()) {
-                Some((_, known)) => *known = g,
-                None => entries.push((var.id(), g)),
-            }
+            entries.push((var.id(), g));
         }
         Ok(Gradients::of(entries))
     }
@@ -83,24 +80,20 @@ impl Gradients {
         Ok(self.pairs().map_err(|e| e.at(Loc::caller()))?.into_iter().map(|(_, g)| g).collect())
     }
 
-    fn of(mut entries: Vec<(u64, Tensor)>) -> Gradients {
-        entries.sort_unstable_by_key(|e| e.0);
-        Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries: OnceLock::from(entries) }))
+    fn of(entries: Vec<(u64, Tensor)>) -> Gradients {
+        let entries = OnceLock::from(GradTable::sorted(entries));
+        Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries }))
     }
 
     /// By `Var` id, in its order: the same in eager code and in steps.
     fn pairs(&self) -> Result<Vec<(u64, Tensor)>> {
         if let Some(entries) = self.0.entries.get() {
-            let mut pairs = entries.clone();
-            pairs.sort_unstable_by_key(|e| e.0);
-            return Ok(pairs);
+            return Ok(entries.clone());
         }
         let own = (self.0.stamp == recorder::stamp()).then(|| recorder::with(|r| r.gradients(&self.0))).flatten();
-        let Some(mut pairs) = own else {
+        own.map(GradTable::sorted).ok_or_else(|| {
             let detail = "these gradients belong to a step that is still open on another thread".to_string();
-            return Err(Error::new(ErrorKind::Backward { detail }));
-        };
-        pairs.sort_unstable_by_key(|e| e.0);
-        Ok(pairs)
+            Error::new(ErrorKind::Backward { detail })
+        })
     }
 }

@@ -76,6 +76,17 @@ impl Tensor {
     /// `self` plus the slices of `src` added to the slices of `axis` that a 1-d `index` of integers names, in order.
     ///
     /// Errors: an index that is not 1-d; a source whose shape is not this one's with the index's length along `axis`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, index) = (Tensor::new([1i64, 1, 1], device)?, Tensor::new([0i64, 2, 2], device)?);
+    /// let added = x.index_add(0, &index, &Tensor::new([10i64, 20, 30], device)?)?;
+    /// assert_eq!(added.to_string(), "[11  1 51]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let at = here();
@@ -111,6 +122,16 @@ impl Tensor {
     }
 
     /// [`Tensor::select`] by another name: where this bool tensor is true `a`, elsewhere `b`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let mask = Tensor::new([true, false], device)?;
+    /// assert_eq!(mask.where_cond(1.0, Tensor::new([8.0f32, 9.0], device)?)?.to_string(), "[1. 9.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn where_cond<'a, 'b>(&self, a: impl Into<Operand<'a>>, b: impl Into<Operand<'b>>) -> Result<Tensor> {
         self.select(a, b)

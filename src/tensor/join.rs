@@ -43,6 +43,17 @@ impl Tensor {
     /// Pieces of `size` elements of `axis`, in order; the last one may be shorter. Views.
     ///
     /// Errors: a size of 0.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// let parts = x.split(0, 2)?;
+    /// assert_eq!(parts.iter().map(|p| p.to_string()).collect::<Vec<_>>(), ["[1 2]", "[3 4]", "[5]"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn split(&self, axis: isize, size: usize) -> Result<Vec<Tensor>> {
         let at = here();
@@ -91,6 +102,16 @@ impl Tensor {
     /// rounded up. Views.
     ///
     /// Errors: a count of 0.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!(x.chunk(0, 2)?.iter().map(|p| p.to_string()).collect::<Vec<_>>(), ["[1 2 3]", "[4 5]"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn chunk(&self, axis: isize, count: usize) -> Result<Vec<Tensor>> {
         let at = here();
@@ -108,6 +129,16 @@ impl Tensor {
     }
 
     /// The elements along each of `axes` in reverse order. A view.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.flip(1)?.to_string(), "[[3 2 1]\n [6 5 4]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn flip(&self, axes: impl Axes) -> Result<Tensor> {
         let at = here();
@@ -122,6 +153,16 @@ impl Tensor {
 
     /// The elements moved along `axis` by `shift` places towards higher indices (below zero: lower ones), those that leave
     /// at one end coming in at the other. The shift is part of a step's structure.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!(x.roll(0, 2)?.to_string(), "[4 5 1 2 3]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn roll(&self, axis: isize, shift: isize) -> Result<Tensor> {
         let at = here();
@@ -174,6 +215,16 @@ impl Tensor {
     /// `before` and `after` further elements at the ends of `axis`, each the nearest element of the axis.
     ///
     /// Errors: an axis of no elements.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!(x.pad_replicate(0, 1, 2)?.to_string(), "[1 1 2 3 4 5 5 5]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn pad_replicate(&self, axis: isize, before: usize, after: usize) -> Result<Tensor> {
         let at = here();
@@ -196,6 +247,16 @@ impl Tensor {
     /// repeated.
     ///
     /// Errors: as many further elements as the axis has, or more.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!(x.pad_reflect(0, 1, 2)?.to_string(), "[2 1 2 3 4 5 4 3]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn pad_reflect(&self, axis: isize, before: usize, after: usize) -> Result<Tensor> {
         let at = here();
@@ -250,6 +311,16 @@ impl Tensor {
     }
 
     /// Each element of `axis` repeated `count` times in a row.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.repeat_interleave(1, 2)?.to_string(), "[[1 1 2 2 3 3]\n [4 4 5 5 6 6]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn repeat_interleave(&self, axis: isize, count: usize) -> Result<Tensor> {
         let at = here();
@@ -279,6 +350,16 @@ impl Tensor {
     }
 
     /// The axis `from` moved to position `to`, the others in their order.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::zeros([2, 3, 4], DType::F32, device)?;
+    /// assert_eq!(x.movedim(0, -1)?.dims(), [3, 4, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn movedim(&self, from: isize, to: isize) -> Result<Tensor> {
         let at = here();

@@ -5,21 +5,28 @@
 //! May rely on floors 0 to 7; knows the tracer only as the trait [`recorder::Recorder`].
 
 pub mod autograd;
+pub mod custom;
 pub mod device;
 pub mod eager;
 pub mod random;
 pub mod recorder;
+mod sketch;
 pub mod tape;
 pub mod var;
 
 mod arith;
+mod autocast;
 pub mod composite;
 mod create;
+mod display;
 mod einsum;
 mod gradients;
 mod indexing;
 mod join;
 mod math;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod nested;
 mod order;
 mod pick;
 mod promote;
@@ -38,7 +45,9 @@ use std::sync::{Arc, OnceLock};
 use crate::backend::Buffer;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Shape, Type};
 
+pub use autocast::autocast;
 pub use device::{CpuOptions, Device};
+pub use nested::Nested;
 pub use pick::{Pick, Picks};
 pub use random::Rng;
 pub use tape::Gradients;
@@ -144,26 +153,76 @@ impl Tensor {
     }
 
     /// The element type.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.dtype(), DType::I64);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn dtype(&self) -> DType {
         self.0.ty.dtype
     }
 
     /// The shape.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.shape().to_string(), "[2,3]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shape(&self) -> Shape {
         self.0.ty.shape
     }
 
     /// Axis lengths, outermost first.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.dims(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn dims(&self) -> &[usize] {
         self.0.ty.shape.dims()
     }
 
     /// Number of axes.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.rank(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rank(&self) -> usize {
         self.0.ty.shape.rank()
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.numel(), 6);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn numel(&self) -> usize {
         self.0.ty.shape.numel()
     }
@@ -174,11 +233,31 @@ impl Tensor {
     }
 
     /// The device that holds it.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert!(x.device() == device);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
     /// Whether it is the same value (not merely equal): a clone of the other handle.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert!(x.same(&x.clone()) && !x.same(&x.add(0i64)?));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

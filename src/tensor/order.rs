@@ -30,6 +30,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::argmax`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.argmax_keepdim(1)?.to_string(), "[[2]\n [2]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn argmax_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -37,6 +47,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::argmax`], of the smallest element; NaN counts as the smallest.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.argmin(0)?.to_string(), "[0 0 0]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn argmin(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -44,6 +64,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::argmin`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.argmin_keepdim(1)?.to_string(), "[[0]\n [0]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn argmin_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -90,6 +120,17 @@ impl Tensor {
 
     /// The elements along `axis` in order, and their positions ([`Tensor::argsort`]). Gradients flow to where the
     /// elements came from.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([3i64, 1, 2], device)?;
+    /// let (values, indices) = x.sort(0, false)?;
+    /// assert_eq!((values.to_string(), indices.to_string()), ("[1 2 3]".into(), "[1 2 0]".into()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn sort(&self, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
         let at = here();
@@ -103,6 +144,17 @@ impl Tensor {
     /// comes first; NaN is the largest.
     ///
     /// Errors: `k` above the axis's length.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([3i64, 1, 2], device)?;
+    /// let (values, indices) = x.topk(0, 2, true)?;
+    /// assert_eq!((values.to_string(), indices.to_string()), ("[3 2]".into(), "[0 2]".into()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn topk(&self, axis: isize, k: usize, largest: bool) -> Result<(Tensor, Tensor)> {
         let at = here();

@@ -8,6 +8,18 @@ use crate::tensor::Tensor;
 use crate::tensor::recorder::here;
 
 /// What [`Tensor::i`] takes of one axis.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+/// use stepgraph::tensor::Pick;
+/// let column = x.i((Pick::from(..), Pick::At(-1)))?;
+/// assert_eq!(column.to_string(), "[3 6]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// One element (below zero: counted from the end); the axis disappears.
@@ -48,6 +60,18 @@ impl From<RangeFull> for Pick {
 }
 
 /// One [`Pick`] or a tuple of them, for the first axes.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+/// // One pick, or a tuple of them for the first axes.
+/// assert_eq!(x.i(1)?.to_string(), "[4 5 6]");
+/// assert_eq!(x.i((.., 1..3))?.to_string(), "[[2 3]\n [5 6]]");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Picks {
     /// In the order of the axes.
     fn picks(self) -> Vec<Pick>;
@@ -142,6 +166,16 @@ impl Tensor {
     }
 
     /// [`Tensor::slice`] by another name: `len` elements of `axis` from `start`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.narrow(1, 1, 2)?.to_string(), "[[2 3]\n [5 6]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn narrow(&self, axis: isize, start: usize, len: usize) -> Result<Tensor> {
         self.slice(axis, start, len)

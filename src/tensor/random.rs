@@ -42,19 +42,79 @@ struct State {
 
 impl Rng {
     /// A stream that starts at counter 0 of `seed`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (a, b) = (Rng::seed_from(7), Rng::seed_from(7));
+    /// assert_eq!(a.uniform([3], device)?.to_string(), b.uniform([3], device)?.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn seed_from(seed: u64) -> Rng {
         Rng(Arc::new(State { seed: AtomicU64::new(seed), counter: AtomicU64::new(0) }))
     }
 
     /// Starts over with another seed.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(7);
+    /// let first = rng.uniform([3], device)?;
+    /// rng.reseed(7);
+    /// assert_eq!(rng.uniform([3], device)?.to_string(), first.to_string());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reseed(&self, seed: u64) {
         self.0.seed.store(seed, Relaxed);
         self.0.counter.store(0, Relaxed);
     }
 
     /// Number of draws made so far.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let rng = Rng::seed_from(7);
+    /// rng.uniform([3], device)?;
+    /// assert_eq!(rng.counter(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn counter(&self) -> u64 {
         self.0.counter.load(Relaxed)
+    }
+
+    /// Seed and counter: all there is to a generator.
+    ///
+    /// ```
+    /// assert_eq!(stepgraph::Rng::seed_from(7).state(), (7, 0));
+    /// ```
+    pub fn state(&self) -> (u64, u64) {
+        (self.seed(), self.counter())
+    }
+
+    /// Goes on from a [`Rng::state`].
+    ///
+    /// ```
+    /// use stepgraph::{Device, Result, Rng};
+    /// # fn main() -> Result<()> {
+    /// let rng = Rng::seed_from(7);
+    /// let (seed, counter) = rng.state();
+    /// let first = rng.uniform([4], &Device::cpu())?.to_vec::<f32>()?;
+    /// rng.set_state(seed, counter);
+    /// assert_eq!(rng.uniform([4], &Device::cpu())?.to_vec::<f32>()?, first);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_state(&self, seed: u64, counter: u64) {
+        self.0.seed.store(seed, Relaxed);
+        self.0.counter.store(counter, Relaxed);
     }
 
     pub(crate) fn advance(&self, draws: u64) -> u64 {
@@ -73,6 +133,16 @@ impl Rng {
     }
 
     /// Independent f32 draws from [0, 1): the multiples of 2^-24, each equally likely.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Rng::seed_from(7).uniform([100], device)?;
+    /// assert!(x.iter::<f32>()?.all(|v| (0.0..1.0).contains(&v)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn uniform(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor> {
         self.draw(Draw::Uniform, shape, device, here())
@@ -82,6 +152,16 @@ impl Rng {
     /// a step the bounds are taken anew at each call.
     ///
     /// Errors: not `lo < hi`, or bounds whose difference is no finite f32.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Rng::seed_from(7).uniform_in([100], -2.0, 3.0, device)?;
+    /// assert!(x.iter::<f32>()?.all(|v| (-2.0..3.0).contains(&v)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn uniform_in(&self, shape: impl IntoShape, lo: f64, hi: f64, device: &Device) -> Result<Tensor> {
         let at = here();
@@ -117,6 +197,17 @@ impl Rng {
     /// rounded up to a multiple of 2^-24.
     ///
     /// Errors: a tensor of another shape.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let coins = Rng::seed_from(7).bernoulli([1000], 0.25, device)?;
+    /// let heads = coins.to_dtype(DType::I64)?.sum(())?.item::<i64>()?;
+    /// assert!((180..320).contains(&heads));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn bernoulli<'a>(&self, shape: impl IntoShape, p: impl Into<Operand<'a>>, device: &Device) -> Result<Tensor> {
         let at = here();
@@ -135,6 +226,16 @@ impl Rng {
     /// it should be by more than `(hi - lo) / 2^64` of its chance. Inside a step the bounds are taken anew at each call.
     ///
     /// Errors: not `lo < hi`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let dice = Rng::seed_from(7).randint([100], 1, 7, device)?;
+    /// assert!(dice.iter::<i64>()?.all(|v| (1..=6).contains(&v)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn randint(&self, shape: impl IntoShape, lo: i64, hi: i64, device: &Device) -> Result<Tensor> {
         let at = here();
@@ -159,5 +260,57 @@ impl Rng {
             x1.mul(n1)?.add(&high(&p01)?)?.add(&high(&p10)?)?.add(&middle.shr(32i64)?)?
         };
         product.add(lo)
+    }
+
+    /// The numbers `0..n` (i64) in random order, every order equally likely: the order of `n` random keys of 64 bits, equal ones
+    /// (a chance of `n² / 2^65`) as they come.
+    ///
+    /// ```
+    /// use stepgraph::{Device, Result, Rng};
+    /// # fn main() -> Result<()> {
+    /// let mut order = Rng::seed_from(7).permutation(5, &Device::cpu())?.to_vec::<i64>()?;
+    /// order.sort();
+    /// assert_eq!(order, [0, 1, 2, 3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn permutation(&self, n: usize, device: &Device) -> Result<Tensor> {
+        self.draw(Draw::Bits, [n], device, here())?.argsort(0, false)
+    }
+
+    /// Independent draws of classes, one per row of the float tensor `logits` of shape `[.., classes]`: i64 of shape `[..]`, class `c` with
+    /// probability `softmax(logits)[.., c]`.
+    ///
+    /// It is the place of the largest of `logits` plus Gumbel noise, `-log(-log u)` of a uniform number `u` of 24 bits each
+    /// (Gumbel 1954; at least 2^-25): so chances below 2^-24 are coarse. A class with logit -inf is never drawn, unless all
+    /// are: then the first is. NaN is drawn. No gradient flows. Logits divided by a temperature, or with all but the largest replaced by -inf, give the
+    /// usual variants.
+    ///
+    /// ```
+    /// use stepgraph::{Device, Result, Rng, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let inf = f32::INFINITY;
+    /// let logits = Tensor::from_vec(vec![-inf, 0.0, -inf, 3.0, -inf, -inf], [2, 3], &Device::cpu())?;
+    /// assert_eq!(Rng::seed_from(7).categorical(&logits)?.to_vec::<i64>()?, [1, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: not a float tensor; no axis, or no classes.
+    #[track_caller]
+    pub fn categorical(&self, logits: &Tensor) -> Result<Tensor> {
+        let at = here();
+        let _scope = Scope::enter();
+        if !logits.dtype().is_float() {
+            return Err(Error::dtype("categorical", "float logits", logits.dtype()).at(Loc::resolve(at)));
+        }
+        if logits.dims().last().is_none_or(|&classes| classes == 0) {
+            let given = logits.ty().to_string();
+            return Err(Error::shape("categorical", "logits of shape [.., classes]", given).at(Loc::resolve(at)));
+        }
+        let u = self.draw(Draw::Uniform, logits.shape(), logits.device(), at)?.maximum(2f64.powi(-25))?;
+        let noise = u.log()?.neg()?.log()?.neg()?;
+        logits.add(&noise)?.argmax(-1)
     }
 }

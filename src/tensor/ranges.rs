@@ -39,6 +39,15 @@ impl Tensor {
     /// the number of elements is part of the shape.
     ///
     /// Errors: a step of 0 or that leads away from `end`; infinities, NaN, truth values; too many elements.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Tensor::arange_step(0i64, 10i64, 3i64, device)?.to_string(), "[0 3 6 9]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn arange_step(
         start: impl Into<Scalar>,
@@ -110,6 +119,15 @@ impl Tensor {
     }
 
     /// The identity matrix of `n` rows: ones on the diagonal, zeros elsewhere.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Tensor::eye(2, DType::I64, device)?.to_string(), "[[1 0]\n [0 1]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn eye(n: usize, dtype: DType, device: &Device) -> Result<Tensor> {
         let at = here();
@@ -140,6 +158,16 @@ impl Tensor {
     /// The upper triangle of the last two axes: elements whose column is at least their row plus `diagonal`, zeros elsewhere.
     ///
     /// Errors: fewer than two axes.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.triu(0)?.to_string(), "[[1 2 3]\n [0 5 6]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -189,12 +217,32 @@ impl Tensor {
     }
 
     /// Zeros of this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.zeros_like()?.to_string(), "[[0 0 0]\n [0 0 0]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn zeros_like(&self) -> Result<Tensor> {
         Tensor::zeros(self.shape(), self.dtype(), self.device())
     }
 
     /// Ones of this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.ones_like()?.to_string(), "[[1 1 1]\n [1 1 1]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn ones_like(&self) -> Result<Tensor> {
         Tensor::ones(self.shape(), self.dtype(), self.device())

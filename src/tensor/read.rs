@@ -1,10 +1,9 @@
-//! Host reads: values, printing.
+//! Host reads.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::dtype::Element;
 use crate::base::host::HostData;
-use crate::base::location::Scope;
 use crate::base::{Error, HostValue, Loc, Result};
 use crate::tensor::recorder::{self, here};
 use crate::tensor::{At, Tensor, eager};
@@ -13,6 +12,15 @@ impl Tensor {
     /// The value of a tensor of one element. A host read: inside a step it ends a segment.
     ///
     /// Errors: more or fewer elements than one; another dtype than `T`'s.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// assert_eq!(Tensor::new([[2.5f32]], device)?.item::<f32>()?, 2.5);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         let at = here();
@@ -28,6 +36,16 @@ impl Tensor {
     /// All elements, row-major. A host read: inside a step it ends a segment.
     ///
     /// Errors: another dtype than `T`'s.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2], [3, 4]], device)?;
+    /// assert_eq!(x.t()?.to_vec::<i64>()?, [1, 3, 2, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let at = here();
@@ -35,6 +53,16 @@ impl Tensor {
     }
 
     /// The value as a [`HostValue`], whatever its dtype. A host read.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let value = Tensor::new([1u8, 2], device)?.to_host()?;
+    /// assert_eq!((value.data.dtype(), value.data.to_f64()), (DType::U8, vec![1.0, 2.0]));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn to_host(&self) -> Result<HostValue> {
         let at = here();
@@ -47,6 +75,13 @@ impl Tensor {
             return Err(Error::dtype("to_vec", format!("elements of {}", T::DTYPE), self.dtype()));
         }
         Ok(T::from_bytes(&self.host_bytes(at)?))
+    }
+
+    /// The elements row-major, in the memory format of the dtype.
+    #[track_caller]
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
+        let at = here();
+        self.host_bytes(at).map_err(|e| e.at(Loc::resolve(at)))
     }
 
     /// Makes a pending value of this thread's step ready; refuses another thread's.
@@ -79,62 +114,4 @@ impl Tensor {
         device.backend().download(&copy.buffer, 0, &mut out)?;
         Ok(out)
     }
-}
-
-/// Prints values like NumPy, long axes abridged. A host read.
-impl std::fmt::Display for Tensor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Formatting hides the caller: the read is attributed to the line that made the value.
-        let _scope = Scope::at(self.0.made);
-        let Ok(value) = self.to_host() else {
-            return write!(f, "{self:?} (no value)");
-        };
-        let cells = value.data.to_text();
-        let width = cells.iter().map(|c| c.len()).max().unwrap_or(0);
-        write_axis(f, &cells, self.dims(), width, 1)
-    }
-}
-
-/// Axes longer than this are abridged to their first and last three elements.
-const PRINTED: usize = 12;
-
-fn write_axis(
-    f: &mut std::fmt::Formatter<'_>,
-    cells: &[String],
-    dims: &[usize],
-    width: usize,
-    depth: usize,
-) -> std::fmt::Result {
-    let Some((&n, rest)) = dims.split_first() else {
-        return write!(f, "{}", cells.first().map_or("", |c| c.as_str()));
-    };
-    let block: usize = rest.iter().product();
-    f.write_str("[")?;
-    let mut first = true;
-    for i in 0..n {
-        if n > PRINTED && (3..n - 3).contains(&i) {
-            if i == 3 {
-                f.write_str(if rest.is_empty() { ", ..." } else { ",\n" })?;
-                if !rest.is_empty() {
-                    write!(f, "{:depth$}...", "")?;
-                }
-            }
-            continue;
-        }
-        if !first {
-            if rest.is_empty() {
-                f.write_str(", ")?;
-            } else {
-                write!(f, ",{:\n<1$}{2:depth$}", "", rest.len(), "")?;
-            }
-        }
-        first = false;
-        let part = &cells[i * block..(i + 1) * block];
-        if rest.is_empty() {
-            write!(f, "{:>width$}", part[0])?;
-        } else {
-            write_axis(f, part, rest, width, depth + 1)?;
-        }
-    }
-    f.write_str("]")
 }

@@ -41,7 +41,32 @@ pub(crate) trait Recorder {
 
 thread_local! {
     static RECORDER: RefCell<Option<Box<dyn Recorder>>> = const { RefCell::new(None) };
+    /// The recorder of a sketch, which may be made while the thread's own is at work.
+    static SKETCH: RefCell<Option<Box<dyn Recorder>>> = const { RefCell::new(None) };
     static STAMP: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The stamp while a sketch is made.
+pub(crate) const SKETCHING: u64 = u64::MAX;
+
+/// Runs `f` with `sketch` as the thread's recorder, whatever is installed; `None` inside another sketch.
+pub(crate) fn sketch<T>(sketch: Box<dyn Recorder>, f: impl FnOnce() -> T) -> Option<(T, Box<dyn Recorder>)> {
+    struct Ended(u64);
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            STAMP.set(self.0);
+            SKETCH.take();
+        }
+    }
+    if STAMP.get() == SKETCHING {
+        return None;
+    }
+    SKETCH.set(Some(sketch));
+    let ended = Ended(STAMP.replace(SKETCHING));
+    let result = f();
+    let sketch = SKETCH.take();
+    drop(ended);
+    Some((result, sketch?))
 }
 
 /// Installs a recorder with the session's stamp. The caller made sure that there is none.
@@ -65,10 +90,12 @@ pub(crate) fn stamp() -> u64 {
 /// Calls `f` with the thread's recorder, if one is installed.
 #[inline]
 pub(crate) fn with<T>(f: impl FnOnce(&mut dyn Recorder) -> T) -> Option<T> {
-    if STAMP.get() == 0 {
-        return None;
-    }
-    RECORDER.with(|r| r.borrow_mut().as_mut().map(|r| f(&mut **r)))
+    let slot = match STAMP.get() {
+        0 => return None,
+        SKETCHING => &SKETCH,
+        _ => &RECORDER,
+    };
+    slot.with(|r| r.borrow_mut().as_mut().map(|r| f(&mut **r)))
 }
 
 /// Applies an op on `device`: the one door of every tensor operation.

@@ -7,6 +7,19 @@ use crate::tensor::recorder::{emit, here};
 use crate::tensor::{At, Tensor, promote};
 
 /// Which axes a reduction runs over: `()` for all, one axis, or several; negative ones count from the end.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+/// // All axes, one (negative: from the end), or several.
+/// assert_eq!(x.sum(())?.to_string(), "24.0");
+/// assert_eq!(x.sum(-1)?.to_string(), "[ 6. 18.]");
+/// assert_eq!(x.sum([0, 1])?.to_string(), "24.0");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Axes {
     /// The axes, or `None` for all.
     fn axes(&self) -> Option<Vec<isize>>;
@@ -72,36 +85,96 @@ impl Tensor {
     /// Sum over `axes`, which disappear. Of integers and truth values i64 (wrapping); 16-bit floats add up in f32 and are
     /// rounded once. In a fixed order: the same bits on every device, instruction
     /// set and number of threads. Over no elements: 0.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.sum(1)?.to_string(), "[ 6. 18.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn sum(&self, axes: impl Axes) -> Result<Tensor> {
         self.reduce("sum", ReduceKind::Sum, axes, false, here())
     }
 
     /// As [`Tensor::sum`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.sum_keepdim(1)?.to_string(), "[[ 6.]\n [18.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn sum_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         self.reduce("sum", ReduceKind::Sum, axes, true, here())
     }
 
     /// Largest element over `axes`; NaN if any is NaN; ties share the gradient. An error over no elements.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.max(1)?.to_string(), "[3. 9.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn max(&self, axes: impl Axes) -> Result<Tensor> {
         self.reduce("max", ReduceKind::Max, axes, false, here())
     }
 
     /// As [`Tensor::max`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.max_keepdim(1)?.to_string(), "[[3.]\n [9.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn max_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         self.reduce("max", ReduceKind::Max, axes, true, here())
     }
 
     /// Smallest element over `axes`; NaN if any is NaN; ties share the gradient. An error over no elements.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.min(1)?.to_string(), "[1. 4.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn min(&self, axes: impl Axes) -> Result<Tensor> {
         self.reduce("min", ReduceKind::Min, axes, false, here())
     }
 
     /// As [`Tensor::min`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.min_keepdim(1)?.to_string(), "[[1.]\n [4.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn min_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         self.reduce("min", ReduceKind::Min, axes, true, here())
@@ -124,12 +197,32 @@ impl Tensor {
     }
 
     /// As [`Tensor::prod`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.prod_keepdim(1)?.to_string(), "[[  6.]\n [180.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn prod_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         self.reduce("prod", ReduceKind::Prod, axes, true, here())
     }
 
     /// Whether any element along `axes` is true, or not zero. Over no elements: false.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[true, false], [false, false]], device)?;
+    /// assert_eq!(x.any(1)?.to_string(), "[ True False]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn any(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -137,6 +230,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::any`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[true, false], [false, false]], device)?;
+    /// assert_eq!(x.any_keepdim(1)?.dims(), [2, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn any_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -144,6 +247,16 @@ impl Tensor {
     }
 
     /// Whether all elements along `axes` are true, or not zero. Over no elements: true.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[true, false], [false, false]], device)?;
+    /// assert_eq!(x.all(0)?.to_string(), "[False False]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn all(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -151,6 +264,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::all`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[true, false], [false, false]], device)?;
+    /// assert_eq!(x.all_keepdim(0)?.dims(), [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn all_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -162,7 +285,18 @@ impl Tensor {
         if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.to_dtype(DType::Bool) }
     }
 
-    /// Mean over `axes`, which disappear: the sum divided by the number of elements (over none: NaN).
+    /// Mean over `axes`, which disappear: the sum divided by the number of elements (over none: NaN). Of 16-bit floats it
+    /// is made in f32 and rounded once. An error for integers and truth values.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.mean(1)?.to_string(), "[2. 6.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn mean(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -170,6 +304,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::mean`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.mean_keepdim(1)?.to_string(), "[[2.]\n [6.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn mean_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();

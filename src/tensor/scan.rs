@@ -40,6 +40,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::cumsum`], from the end of the axis: element `j` is the sum from the last element back to `j`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!(x.cumsum_reverse(0)?.to_string(), "[15 14 12  9  5]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn cumsum_reverse(&self, axis: isize) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -47,6 +57,16 @@ impl Tensor {
     }
 
     /// Running products along `axis`, multiplied in order. Integers and truth values give i64. Gradients are right at zeros, too.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!(x.cumprod(0)?.to_string(), "[  1   2   6  24 120]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -54,6 +74,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::cumprod`], from the end of the axis.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!(x.cumprod_reverse(0)?.to_string(), "[120 120  60  20   5]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn cumprod_reverse(&self, axis: isize) -> Result<Tensor> {
         let _scope = Scope::enter();

@@ -7,7 +7,7 @@ use crate::base::shape::IntoShape;
 use crate::base::{Error, Loc, Result, Scalar, Shape, Type};
 use crate::op::{AxisList, Op};
 use crate::tensor::recorder::{emit, here};
-use crate::tensor::{At, Tensor, promote};
+use crate::tensor::{At, Tensor, autocast, promote};
 
 /// The error at the caller's line.
 fn located<T>(result: Result<T>, at: At) -> Result<T> {
@@ -16,6 +16,16 @@ fn located<T>(result: Result<T>, at: At) -> Result<T> {
 
 impl Tensor {
     /// The same elements, row-major, as `shape`. A view where strides allow it, else a copy.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.reshape([3, 2])?.to_string(), "[[1 2]\n [3 4]\n [5 6]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn reshape(&self, shape: impl IntoShape) -> Result<Tensor> {
         let at = here();
@@ -24,6 +34,16 @@ impl Tensor {
     }
 
     /// All axes in one.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.flatten()?.to_string(), "[1 2 3 4 5 6]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn flatten(&self) -> Result<Tensor> {
         let at = here();
@@ -32,6 +52,16 @@ impl Tensor {
     }
 
     /// Axes reordered: axis `a` of the result is axis `order[a]`.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::zeros([2, 3, 4], DType::F32, device)?;
+    /// assert_eq!(x.permute(&[2, 0, 1])?.dims(), [4, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn permute(&self, order: &[usize]) -> Result<Tensor> {
         let at = here();
@@ -48,6 +78,16 @@ impl Tensor {
     }
 
     /// The last two axes swapped.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// assert_eq!(x.t()?.to_string(), "[[1 4]\n [2 5]\n [3 6]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn t(&self) -> Result<Tensor> {
         let at = here();
@@ -61,6 +101,16 @@ impl Tensor {
     }
 
     /// Two axes swapped; negative ones count from the end.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::zeros([2, 3, 4], DType::F32, device)?;
+    /// assert_eq!(x.transpose(0, -1)?.dims(), [4, 3, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
         let at = here();
@@ -71,6 +121,16 @@ impl Tensor {
     }
 
     /// Broadcast to `shape`: trailing axes aligned, length 1 stretched. A view.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64], [2]], device)?;
+    /// assert_eq!(x.expand([2, 3])?.to_string(), "[[1 1 1]\n [2 2 2]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn expand(&self, shape: impl IntoShape) -> Result<Tensor> {
         let at = here();
@@ -80,6 +140,16 @@ impl Tensor {
 
     /// `len` elements of `axis` from `start`. A view. Inside a step `start` may change from call to call
     /// (it is a host scalar); `len` is part of the shape.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!(x.slice(0, 1, 3)?.to_string(), "[2 3 4]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn slice(&self, axis: isize, start: usize, len: usize) -> Result<Tensor> {
         self.slice_step(axis, start, len, 1)
@@ -129,6 +199,16 @@ impl Tensor {
     }
 
     /// A new axis of length 1 before `axis` (negative: counted from the end of the result).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1i64, 2, 3, 4, 5], device)?;
+    /// assert_eq!((x.unsqueeze(0)?.dims(), x.unsqueeze(-1)?.dims()), (&[1, 5][..], &[5, 1][..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
         let at = here();
@@ -145,6 +225,16 @@ impl Tensor {
     }
 
     /// Without `axis`, whose length must be 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::zeros([2, 1, 3], DType::F32, device)?;
+    /// assert_eq!(x.squeeze(1)?.dims(), [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn squeeze(&self, axis: isize) -> Result<Tensor> {
         let at = here();
@@ -157,6 +247,16 @@ impl Tensor {
     }
 
     /// Tensors joined along `axis`; other lengths must be equal. Dtypes are promoted ([`crate::DType::promote`]).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (a, b) = (Tensor::new([[1i64, 2]], device)?, Tensor::new([[3i64, 4]], device)?);
+    /// assert_eq!(Tensor::concat(&[&a, &b], 0)?.to_string(), "[[1 2]\n [3 4]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn concat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
         let at = here();
@@ -175,9 +275,23 @@ impl Tensor {
     ///
     /// Numbers: each output element sums slices of 512 along k; within a slice one chain of fused
     /// multiply-adds in k order from +0; the slices in order.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let a = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], device)?;
+    /// let b = Tensor::new([[1.0f32, 0.0, 1.0], [0.0, 1.0, 1.0]], device)?;
+    /// assert_eq!(a.matmul(&b)?.to_string(), "[[1. 2. 3.]\n [3. 4. 7.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         let at = here();
+        if let Some(product) = autocast::matmul(self, rhs, at)? {
+            return Ok(product);
+        }
         if self.rank() >= 2 && rhs.rank() >= 2 {
             return emit(&Op::Matmul, &[self, rhs], at);
         }
@@ -210,7 +324,18 @@ impl Tensor {
     /// with the same lengths on the other axes.
     ///
     /// Whether indices are in range is known only when the kernel has run: an index out of range is
-    /// clamped and reported as [`crate::ErrorKind::Index`] at the step's end or the next host read.
+    /// clamped and reported as [`crate::ErrorKind::Index`] at the step's end, or in plain eager code at the thread's next host read.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1i64, 2, 3], [4, 5, 6]], device)?;
+    /// let index = Tensor::new([[2i64, 0], [1, 1]], device)?;
+    /// assert_eq!(x.gather(1, &index)?.to_string(), "[[3 1]\n [5 5]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let at = here();
@@ -252,6 +377,16 @@ impl Tensor {
 
     /// `self` plus `src` added at `index` along `axis`: the reverse of [`Tensor::gather`]. Repeated
     /// indices add up in order, so the result is the same in every run.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, index) = (Tensor::zeros([3], DType::I64, device)?, Tensor::new([0i64, 2, 2], device)?);
+    /// assert_eq!(x.scatter_add(0, &index, &Tensor::new([1i64, 10, 100], device)?)?.to_string(), "[  1   0 110]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let at = here();

@@ -63,6 +63,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::logsumexp`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.logsumexp_keepdim(1)?.dims(), [2, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn logsumexp_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -92,6 +102,16 @@ impl Tensor {
 
     /// Variance over `axes`: squared differences from the mean, divided by the number of elements less one (of one
     /// element: NaN). See [`Tensor::var_with`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([1.0f32, 2.0, 3.0, 6.0], device)?;
+    /// assert!((x.var(())?.item::<f32>()? - 14.0 / 3.0).abs() < 1e-6);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn var(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -99,6 +119,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::var`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.var_keepdim(1)?.to_string(), "[[1.]\n [7.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn var_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -126,6 +156,16 @@ impl Tensor {
     }
 
     /// Standard deviation over `axes`: the square root of [`Tensor::var`]. Its gradient is 0 where all elements are equal.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(format!("{:.3}", x.std(1)?), "[1.    2.646]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn std(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -133,6 +173,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::std`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(x.std_keepdim(1)?.dims(), [2, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn std_keepdim(&self, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -140,6 +190,16 @@ impl Tensor {
     }
 
     /// Standard deviation with another correction: the square root of [`Tensor::var_with`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 9.0]], device)?;
+    /// assert_eq!(format!("{:.3}", x.std_with(1, 0.0, false)?), "[0.816 2.16 ]"); // of a population
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn std_with(&self, axes: impl Axes, correction: f64, keepdim: bool) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -194,6 +254,16 @@ impl Tensor {
     }
 
     /// As [`Tensor::norm`], the axes kept with length 1.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[3.0f32, 4.0], [6.0, 8.0]], device)?;
+    /// assert_eq!(x.norm_keepdim(2.0, 1)?.to_string(), "[[ 5.]\n [10.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn norm_keepdim(&self, p: f64, axes: impl Axes) -> Result<Tensor> {
         let _scope = Scope::enter();

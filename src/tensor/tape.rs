@@ -45,6 +45,17 @@ pub(crate) struct Entry {
 /// Gradients of a scalar with respect to `Var`s.
 ///
 /// Looked up by `Var`; the sum over all snapshots of the `Var` that the scalar depends on.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+/// let gradients = w.get().mul(w.get())?.sum(())?.backward()?;
+/// assert_eq!(gradients.get(&w).unwrap().to_string(), "[4. 6.]");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Gradients(pub(crate) Arc<GradTable>);
 
 /// The table behind [`Gradients`]: filled at once in eager code, at the session's end in a step.
@@ -55,11 +66,34 @@ pub(crate) struct GradTable {
     pub entries: OnceLock<Vec<(u64, Tensor)>>,
 }
 
+impl GradTable {
+    /// Entries as they are kept: in the order of ids, one of each, the last one given.
+    pub fn sorted(mut entries: Vec<(u64, Tensor)>) -> Vec<(u64, Tensor)> {
+        entries.reverse();
+        entries.sort_by_key(|e| e.0);
+        entries.dedup_by_key(|e| e.0);
+        entries
+    }
+}
+
 impl Gradients {
     /// The gradient with respect to `var`, of its shape and dtype; `None` when the scalar does not depend on it.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let other = Var::new(&Tensor::new(1.0f32, device)?)?;
+    /// let gradients = w.get().sum(())?.backward()?;
+    /// assert!(gradients.get(&w).is_some() && gradients.get(&other).is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get(&self, var: &Var) -> Option<Tensor> {
         if let Some(entries) = self.0.entries.get() {
-            return entries.iter().find(|(id, _)| *id == var.id()).map(|(_, t)| t.clone());
+            let at = entries.binary_search_by_key(&var.id(), |e| e.0).ok()?;
+            return Some(entries[at].1.clone());
         }
         if self.0.stamp != recorder::stamp() {
             return None;
@@ -82,6 +116,17 @@ impl Tensor {
     ///
     /// Errors: not a float tensor of one element; made from no trainable `Var`; made by a step that
     /// has ended (its tape ended with it).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let loss = w.get().mul(w.get())?.mean(())?;
+    /// assert_eq!(loss.backward()?.get(&w).unwrap().to_string(), "[2. 3.]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn backward(&self) -> Result<Gradients> {
         let at = here();
@@ -166,7 +211,10 @@ impl Emit for EagerEmit {
         let operands: SmallVec<[&Tensor; 3]> = operands.iter().map(|v| &self.values[v.0 as usize]).collect();
         let loc = Loc::caller();
         let prepared = eager::prepare(&op, &operands, &self.device)?;
-        let (ready, _) = eager::compute(&prepared, &operands, &self.device)?;
+        let (ready, flag) = eager::compute(&prepared, &operands, &self.device)?;
+        if let Some(e) = flag {
+            self.device.flag(e.at(loc));
+        }
         let origin = eager::origin(&prepared, &operands, loc, self.graph);
         let t = Tensor::ready(prepared.ty, self.device.clone(), ready, origin, loc);
         drop(operands);
@@ -261,7 +309,7 @@ pub(crate) fn eager_backward(loss: &Tensor, since: u64) -> Result<(Gradients, u3
     let grads = differentiate(&mut cx, &entries, ids[&loss.addr()], None, &wanted)?;
     let sums = sum_by_target(&mut cx, &leaves, &grads)?;
     let ops = (cx.values.len() - known) as u32;
-    let entries = OnceLock::from(sums.into_iter().map(|(id, grad)| (id, cx.value(grad))).collect::<Vec<_>>());
+    let entries = OnceLock::from(GradTable::sorted(sums.into_iter().map(|(id, g)| (id, cx.value(g))).collect()));
     Ok((Gradients(Arc::new(GradTable { stamp: 0, event: (0, 0), entries })), ops))
 }
 

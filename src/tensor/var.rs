@@ -46,6 +46,17 @@ impl Var {
     ///
     /// Errors: a value that is not there yet (made inside a step that has not ended), or a dtype
     /// that has no gradient (use [`Var::state`]).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// assert!(w.is_trainable());
+    /// assert!(Var::new(&Tensor::new([1i64], device)?).is_err()); // no float
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn new(value: &Tensor) -> Result<Var> {
         let loc = Loc::caller();
@@ -56,6 +67,16 @@ impl Var {
     }
 
     /// A cell for state that is not trained: step counts, moments, running statistics.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let count = Var::state(&Tensor::new(0i64, device)?)?;
+    /// assert!(!count.is_trainable());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn state(value: &Tensor) -> Result<Var> {
         let loc = Loc::caller();
@@ -77,6 +98,18 @@ impl Var {
     }
 
     /// The value now; it never changes afterwards.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let before = w.get();
+    /// w.set(&before.add(1.0)?)?;
+    /// assert_eq!((before.to_string(), w.get().to_string()), ("[2. 3.]".into(), "[3. 4.]".into()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     #[inline]
     pub fn get(&self) -> Tensor {
@@ -88,6 +121,18 @@ impl Var {
     ///
     /// Errors: another shape, dtype or device than the cell's; a value that failed or that another
     /// thread's open step owns.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// w.set(&Tensor::new([7.0f32, 8.0], device)?)?;
+    /// assert_eq!(w.get().to_string(), "[7. 8.]");
+    /// assert!(w.set(&Tensor::new([7.0f32], device)?).is_err()); // another shape
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn set(&self, value: &Tensor) -> Result<()> {
         let at = here();
@@ -124,16 +169,46 @@ impl Var {
     }
 
     /// The shape.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// assert_eq!(w.shape().dims(), [2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shape(&self) -> Shape {
         self.0.ty.shape
     }
 
     /// The element type.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// assert_eq!(w.dtype(), DType::F32);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn dtype(&self) -> DType {
         self.0.ty.dtype
     }
 
     /// The device that holds it.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// assert!(w.device() == device);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn device(&self) -> &Device {
         &self.0.device
     }
@@ -144,6 +219,16 @@ impl Var {
     }
 
     /// Whether gradients are taken with respect to it.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// assert!(w.is_trainable());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_trainable(&self) -> bool {
         self.0.trainable.load(Relaxed)
     }
@@ -184,6 +269,17 @@ impl Var {
     }
 
     /// Whether it is the same cell.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let w = Var::new(&Tensor::new([2.0f32, 3.0], device)?)?;
+    /// let other = Var::new(&w.get())?;
+    /// assert!(w.same(&w.clone()) && !w.same(&other));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn same(&self, other: &Var) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -79,8 +79,8 @@ impl Session {
         let (op, loc) = (self.resolve_scalars(&e.op), e.loc);
         let prepared = eager::Prepared { op, ty: template.ty() };
         let (ready, flag) = eager::compute(&prepared, &refs, template.device()).map_err(|e| e.at(loc))?;
-        if flag && self.flagged.is_none() {
-            self.flagged = Some(eager::index_error(&op, &refs).at(loc));
+        if let Some(e) = flag {
+            self.flagged.get_or_insert(e.at(loc));
         }
         let _ = template.0.state.set(Ok(ready));
         Ok(())

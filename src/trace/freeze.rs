@@ -316,7 +316,7 @@ impl Frozen {
         let mut scratch = std::mem::take(&mut self.scratch);
         let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut scratch)?;
         if outcome.index_flag {
-            return Err(self.plan.out_of_range());
+            return Err(self.plan.flagged(&outcome));
         }
         for &(p, taped) in &self.positions {
             if let Some(ready) = scratch.ready.get(p) {

@@ -40,7 +40,7 @@ impl Session {
         self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
         self.last.in_place += outcome.in_place;
         if outcome.index_flag {
-            return Err(plan.out_of_range());
+            return Err(plan.flagged(&outcome));
         }
         Ok(())
     }

@@ -85,8 +85,8 @@ impl Session {
     fn record_op_at(&mut self, op: &Op, operands: &[&Tensor], device: &Device, loc: Loc, role: Role) -> Result<Tensor> {
         let prepared = eager::prepare(op, operands, device)?;
         let (ready, flag) = eager::compute(&prepared, operands, device)?;
-        if flag && self.flagged.is_none() {
-            self.flagged = Some(eager::index_error(&prepared.op, operands).at(loc));
+        if let Some(e) = flag {
+            self.flagged.get_or_insert(e.at(loc));
         }
         let mut ids: SmallVec<[ValId; 3]> = SmallVec::new();
         for t in operands {
@@ -257,6 +257,7 @@ impl Session {
         let event = (self.path, head as u32);
         let table = Arc::new(GradTable { stamp: self.stamp, event, entries: Default::default() });
         extra.table = Some(table.clone());
+        extra.grads.sort_unstable_by_key(|g| g.0);
         self.tree.paths[self.path as usize].events[head].extra = Some(Box::new(extra));
         Ok(Gradients(table))
     }

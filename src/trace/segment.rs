@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::backend::Executable;
+use crate::backend::{Executable, LaunchResult};
 use crate::base::{Error, Layout, Result};
 use crate::plan::PlanOutput;
+use crate::tensor::eager;
 use crate::trace::reference::Reference;
 use crate::trace::session::Session;
 use crate::trace::tree::{Def, Kind, ValId};
@@ -51,8 +52,11 @@ pub(crate) struct SegmentPlan {
 }
 
 impl SegmentPlan {
-    /// The error of a launch that found an index out of range.
-    pub fn out_of_range(&self) -> Error {
+    /// The error of a launch that found an index out of range, or a user's kernel that failed.
+    pub fn flagged(&self, outcome: &LaunchResult) -> Error {
+        if outcome.kernel_failed {
+            return eager::kernel_error();
+        }
         self.index_error.clone().unwrap_or_else(|| Error::bug("trace", "an index flag without an op that indexes"))
     }
 }

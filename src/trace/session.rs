@@ -214,17 +214,28 @@ impl Session {
         self.reset();
     }
 
+    /// The handles of gradients, by `Var` id.
+    fn by_var(&self, grads: &[(u32, ValId)]) -> Vec<(u64, Tensor)> {
+        let pair =
+            |&(slot, v): &(u32, ValId)| Some((self.vars.get(slot as usize)?.var.id(), self.handle(v).ok()?.clone()));
+        grads.iter().filter_map(pair).collect()
+    }
+
     /// Fills the tables of `Gradients` that outlive the call.
     fn settle_gradients(&self) {
         for &(path, at) in &self.backwards {
             let Some(x) = &self.tree.paths[path as usize].events[at as usize].extra else { continue };
             let Some(table) = x.table.as_ref().filter(|t| Arc::strong_count(t) > 1) else { continue };
-            let entries = x
-                .grads
-                .iter()
-                .filter_map(|&(slot, v)| Some((self.vars.get(slot as usize)?.var.id(), self.handle(v).ok()?.clone())))
-                .collect();
-            let _ = table.entries.set(entries);
+            let _ = table.entries.set(GradTable::sorted(self.by_var(&x.grads)));
+        }
+    }
+
+    /// Marks what was promised in this call and is not there: a later call must not promise the same handles again.
+    fn fail_promised(&self, error: &Error) {
+        for ordinal in 0..self.ordinal() {
+            if let Some(t) = &self.event(ordinal).template {
+                let _ = t.0.state.set(Err(error.clone()));
+            }
         }
     }
 
@@ -504,16 +515,14 @@ impl Recorder for Session {
     fn gradient(&mut self, table: &Arc<GradTable>, var: &Var) -> Option<Tensor> {
         let slot = self.slot(var)?;
         let event = &self.tree.paths[table.event.0 as usize].events[table.event.1 as usize];
-        let (_, v) = *event.extra.as_ref()?.grads.iter().find(|(s, _)| *s == slot)?;
+        let grads = &event.extra.as_ref()?.grads;
+        let (_, v) = grads[grads.binary_search_by_key(&slot, |g| g.0).ok()?];
         self.handle(v).ok().cloned()
     }
 
     fn gradients(&mut self, table: &Arc<GradTable>) -> Vec<(u64, Tensor)> {
         let event = &self.tree.paths[table.event.0 as usize].events[table.event.1 as usize];
-        let grads = event.extra.as_ref().map_or(&[][..], |x| &x.grads);
-        let pair =
-            |&(slot, v): &(u32, ValId)| Some((self.vars.get(slot as usize)?.var.id(), self.handle(v).ok()?.clone()));
-        grads.iter().filter_map(pair).collect()
+        self.by_var(event.extra.as_ref().map_or(&[], |x| &x.grads))
     }
 
     fn draw(&mut self, rng: &Rng) {
@@ -542,8 +551,8 @@ impl Session {
         self.note_foreign(op.rules().name(), device, loc);
         let prepared = eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
         let (ready, flag) = eager::compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
-        if flag {
-            device.flag(eager::index_error(op, operands).at(loc));
+        if let Some(e) = flag {
+            device.flag(e.at(loc));
         }
         let origin = Origin::HostData { stamp: self.stamp };
         Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))

@@ -25,6 +25,9 @@ fn collect(op: &Op, event: &Event, params: &mut Vec<u64>) {
             }
         }
         (Op::Full { value, .. }, _) if value.origin == scalar::Origin::Host => params.push(value.bits),
+        (Op::Custom(c), _) => {
+            params.extend(c.given().iter().filter(|s| s.origin == scalar::Origin::Host).map(|s| s.bits));
+        }
         (Op::Random { seed, counter, .. }, _) => params.extend([seed.bits, counter.bits]),
         (Op::Slice { start, .. } | Op::Unslice { start, .. }, _) if start.origin == scalar::Origin::Host => {
             params.push(start.bits);

@@ -1,6 +1,7 @@
 //! Section H: training-loop patterns.
 
-use stepgraph::{Device, Gradients, Result, Tensor, Var, jit};
+use stepgraph::optim::clip_grad_norm;
+use stepgraph::{DType, Device, Gradients, Result, Tensor, Var, jit};
 
 use crate::harness::{Expect, assert_close, compare, scalar, values, vector};
 
@@ -117,6 +118,21 @@ pub fn clip_global_norm_edges(device: &Device) {
     // Documented by the formula: the squares overflow, the norm is infinite, the gradients are 0.
     assert_eq!((log.f32(4, 1)[0], log.f32(4, 0)), (f32::INFINITY, &[0.0f32, 0.0][..]));
     assert!(!log.f32(5, 1)[0].is_finite() && !log.f32(6, 1)[0].is_finite());
+    // The same by the library, which neither overflows on squares nor in 16 bits: the norm is computed in f32.
+    for (given, dtype, norm) in [(400.0, DType::F16, 565.685425), (1e20, DType::F32, 1.41421356e20)] {
+        let w = Var::new(&Tensor::zeros([2], dtype, device).expect("zeros")).expect("a Var");
+        let mut step = jit::Step::new();
+        let clip = || {
+            let gradients = (w.get() * given)?.sum(())?.backward()?;
+            let (clipped, norm) = clip_grad_norm(&gradients, 2.0)?;
+            Ok((clipped.get(&w).expect("a gradient").to_dtype(DType::F32)?, norm))
+        };
+        for k in 0..5 {
+            let (g, n) = if k == 0 { clip() } else { step.run(clip) }.expect("a call");
+            assert_close("norm", &values(&n), &[norm], 1e-6);
+            assert_close("clipped", &values(&g), &[std::f64::consts::SQRT_2; 2], 1e-3);
+        }
+    }
     // Split over 300 parameters of different sizes.
     let all: Vec<Tensor> = (0..300).map(|i| vector(&vec![0.5; 1 + i % 7], device)).collect();
     let numbers: usize = (0..300).map(|i| 1 + i % 7).sum();

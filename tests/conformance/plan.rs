@@ -2,12 +2,13 @@
 //! calls by their definition.
 
 use stepgraph::base::host::HostData;
-use stepgraph::base::{DType, HostValue, Layout, Result, Shape};
+use stepgraph::base::scalar::Origin;
+use stepgraph::base::{DType, HostValue, Layout, Result, Scalar, Shape};
 use stepgraph::ir::Graph;
 use stepgraph::kernel::Ty;
 use stepgraph::kernel::eval::{self, Memory};
-use stepgraph::kernel::library::{Library, Lines, MATMUL_SLICE, Matmul, ScatterAdd};
-use stepgraph::op::Op;
+use stepgraph::kernel::library::{self as calls, Library, Lines, MATMUL_SLICE, Matmul, ScatterAdd};
+use stepgraph::op::{self, Op};
 use stepgraph::pass::{Options, compile};
 use stepgraph::plan::{OutputStorage, SlotKind, StepKind};
 
@@ -85,7 +86,13 @@ pub fn run(
             }
             StepKind::Library(call) => {
                 let (last, rest) = memory.split_last_mut().unwrap();
-                library(call, rest, last);
+                match call {
+                    Library::Custom(c) => {
+                        let words: Vec<u64> = step.params.iter().map(|&p| params[p as usize]).collect();
+                        last.copy_from_slice(&custom(c, rest, &words));
+                    }
+                    _ => library(call, rest, last),
+                }
                 (0..slots.len()).map(|i| i + 1 == slots.len()).collect()
             }
         };
@@ -150,6 +157,25 @@ pub fn library(call: &Library, operands: &[Vec<u8>], out: &mut [u8]) {
     for (c, v) in out.chunks_exact_mut(dtype.size()).zip(result) {
         dtype.write(v, c);
     }
+}
+
+/// A user's kernel by its op's reference evaluation.
+fn custom(c: &calls::Custom, operands: &[Vec<u8>], words: &[u64]) -> Vec<u8> {
+    let value = |(bytes, b): (&Vec<u8>, &calls::Block)| {
+        // Of no elements there is no offset either.
+        let from = if b.shape.numel() == 0 { 0 } else { b.offset as usize * b.dtype.size() };
+        let data = HostData::from_bytes(b.dtype, &bytes[from..from + b.shape.numel() * b.dtype.size()]);
+        HostValue::new(b.shape, data)
+    };
+    let scalar = |s: &Scalar| match s.origin {
+        Origin::Param(k) => Scalar { bits: words[k as usize], ..*s },
+        _ => *s,
+    };
+    let definition = op::custom::named(c.kernel.0.name).expect("a registered op");
+    let scalars: Vec<Scalar> = c.scalars.iter().map(scalar).collect();
+    let op = Op::Custom(op::custom::Custom::new(definition, &scalars));
+    let operands: Vec<HostValue> = operands.iter().zip(&c.inputs).map(value).collect();
+    op.rules().eval(&operands).unwrap().data.to_bytes()
 }
 
 /// What an op's reference evaluation makes of the operands of a call along an axis, whose result has `size` bytes an element.

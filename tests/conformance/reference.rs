@@ -122,6 +122,25 @@ fn integer(name: &str, x: &[i128]) -> Option<i128> {
         "gt" => (x[0] > x[1]) as i128,
         "ge" => (x[0] >= x[1]) as i128,
         "select" => x[if x[0] != 0 { 1 } else { 2 }],
+        "fmod" | "rem" if x[1] == 0 => 0,
+        "fmod" => x[0] % x[1],
+        "rem" => (x[0] % x[1] + x[1]) % x[1],
+        "and" => x[0] & x[1],
+        "or" => x[0] | x[1],
+        "xor" => x[0] ^ x[1],
+        "not" => !x[0],
+        "shl" => {
+            if (0..64).contains(&x[1]) {
+                x[0] << x[1]
+            } else {
+                0
+            }
+        }
+        "shr" => x[0] >> if x[1] < 0 { 127 } else { x[1].min(127) },
+        "sign" => x[0].signum(),
+        "floor" | "ceil" | "round" | "trunc" => x[0],
+        "clamp_min" => x[0].max(x[1]),
+        "clamp_max" => x[0].min(x[1]),
         _ => return None,
     })
 }

@@ -1,10 +1,10 @@
 //! Softmax and losses.
 
 use stepgraph::nn::{CrossEntropy, Reduction};
-use stepgraph::{DType, Device, Result, Tensor};
+use stepgraph::{DType, Device, Result, Tensor, Var};
 
 use crate::check::{Check, some};
-use crate::harness::{assert_close, own_device, values};
+use crate::harness::{assert_close, own_device, values, vector};
 
 fn log_softmax(row: &[f64]) -> Vec<f64> {
     let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -118,6 +118,34 @@ fn cross_entropy_of_equal_logits_is_the_logarithm_of_their_number() {
     let options = CrossEntropy { ignore: Some(3), ..CrossEntropy::default() };
     let all = labels(&[3; 6], &[6], device);
     assert!(values(&x.cross_entropy_with(&all, &options).expect("a loss"))[0].is_nan());
+}
+
+#[test]
+fn binary_cross_entropy() {
+    let device = &own_device();
+    let targets = || some(&[4, 6], 2, device).abs().expect("targets");
+    let logits = || some(&[4, 6], 1, device).mul(3.0).expect("logits");
+    let formula = |v: &[Vec<f64>]| {
+        let loss = |i: usize| {
+            let (p, y) = (1.0 / (1.0 + (-v[0][i]).exp()), v[1][i]);
+            let weight = v.get(2).map_or(1.0, |w| w[i % 6]);
+            -(weight * y * p.ln() + (1.0 - y) * (1.0 - p).ln())
+        };
+        vec![(0..24).map(loss).sum::<f64>() / 24.0]
+    };
+    Check::new("bce", vec![logits(), targets()], &formula)
+        .run(device, |v| v[0].binary_cross_entropy_with_logits(&v[1], None, Reduction::Mean));
+    let weights = some(&[6], 5, device).add(2.0).expect("weights");
+    Check::new("bce", vec![logits(), targets(), weights], &formula)
+        .run(device, |v| v[0].binary_cross_entropy_with_logits(&v[1], Some(&v[2]), Reduction::Mean));
+    // At 0 the gradient is sigmoid(0) - y; far out nothing overflows.
+    let x = Var::new(&vector(&[0.0, 1e38, -1e38, 300.0], device)).expect("a Var");
+    let y = vector(&[0.25, 1.0, 0.0, 0.5], device);
+    let loss = x.get().binary_cross_entropy_with_logits(&y, None, Reduction::Sum).expect("a loss");
+    let g = loss.backward().expect("gradients").get(&x).expect("a gradient");
+    assert_eq!(values(&g), [0.25, 0.0, 0.0, 0.5]);
+    let each = x.get().binary_cross_entropy_with_logits(&y, None, Reduction::None).expect("losses");
+    assert_close("far out", &values(&each), &[2f64.ln(), 0.0, 0.0, 150.0], 1e-6);
 }
 
 #[test]

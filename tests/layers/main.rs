@@ -10,10 +10,14 @@ mod harness;
 mod check;
 
 mod activations;
+mod attention;
 mod convolutions;
+mod dtypes;
+mod fusion;
 mod losses;
 mod models;
 mod modules;
 mod norms;
 mod pooling;
+mod recurrent;
 mod regular;

@@ -1,8 +1,8 @@
 //! Layers together: models that train, eagerly, traced and frozen alike, bit for bit.
 
 use stepgraph::nn::{
-    self, BatchNorm1d, BatchNorm2d, Conv2d, ConvTranspose2d, Convolution, Dropout, Embedding, LayerNorm, Linear,
-    Module, Relu, RmsNorm, Sequential, Tanh,
+    self, BatchNorm1d, BatchNorm2d, Conv2d, ConvTranspose2d, Convolution, Dropout, Embedding, GruCell, LayerNorm,
+    Linear, LstmCell, Module, MultiHeadAttention, Relu, RmsNorm, Sequential, Tanh,
 };
 use stepgraph::optim::{Adam, AdamConfig};
 use stepgraph::{DType, Device, Result, Rng, Tensor};
@@ -75,7 +75,8 @@ fn a_convolutional_network() {
                 rng,
                 device,
             )?)
-            .then(nn::Function(|x: &Tensor| x.mean([2, 3])))
+            .then(nn::Function(|x: &Tensor| x.max_pool2d(&nn::Pooling::new([2, 2]))))
+            .then(nn::Function(|x: &Tensor| x.global_avg_pool()))
             .then(Linear::new(3, 3, rng, device)?))
     };
     falls(&trains(device, model, |m, x| m.forward(x), |k| some(&[6, 2, 6, 6], k, device)));
@@ -124,6 +125,45 @@ fn embeddings_norms_and_dropout() {
     assert_eq!(values(&a), values(&b));
     assert_eq!(m.drop.rng.counter(), drawn);
     assert_eq!(values(&m.batch.running_mean.get()), [0.0; 8]);
+}
+
+nn::module! {
+    struct Sequence {
+        table: Embedding,
+        attention: MultiHeadAttention,
+        lstm: LstmCell,
+        gru: GruCell,
+        last: Linear,
+    }
+}
+
+/// A sequence by attention, then by recurrent cells, step by step.
+#[test]
+fn attention_and_recurrent_cells() {
+    let device = &own_device();
+    let model = |rng: &Rng| -> Result<Sequence> {
+        let mut attention = MultiHeadAttention::new(8, 2, rng, device)?;
+        (attention.causal, attention.dropout.p) = (true, 0.1);
+        Ok(Sequence {
+            table: Embedding::new(9, 8, rng, device)?,
+            attention,
+            lstm: LstmCell::new(8, 6, rng, device)?,
+            gru: GruCell::new(6, 5, rng, device)?,
+            last: Linear::new(5, 3, rng, device)?,
+        })
+    };
+    let forward = |m: &Sequence, ids: &Tensor| {
+        let x = m.table.forward(ids)?;
+        let x = (&x + &m.attention.forward(&x, None)?)?;
+        let ((mut h, mut c), mut g) = (m.lstm.zeros(6)?, m.gru.zeros(6)?);
+        for word in x.split(1, 1)? {
+            (h, c) = m.lstm.forward(&word.squeeze(1)?, &h, &c)?;
+            g = m.gru.forward(&h, &g)?;
+        }
+        m.last.forward(&g)
+    };
+    let ids = |_| Tensor::from_vec((0..24).map(|i| i * i % 9).collect::<Vec<i64>>(), [6, 4], device).expect("ids");
+    falls(&trains(device, model, forward, ids));
 }
 
 #[test]

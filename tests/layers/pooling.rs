@@ -1,9 +1,10 @@
 //! Pooling against loops over every index.
 
 use stepgraph::nn::Pooling;
+use stepgraph::{Tensor, Var, jit};
 
 use crate::check::{Check, some};
-use crate::harness::own_device;
+use crate::harness::{own_device, values};
 
 /// The elements in each window of `[lead.., h, w]`; `None` where it is padding.
 fn windows(v: &[f64], [h, w]: [usize; 2], o: &Pooling<2>) -> Vec<Vec<Option<f64>>> {
@@ -45,6 +46,44 @@ fn avg_pool2d() {
             windows(&v[0], [6, 7], &o).into_iter().map(mean).collect()
         };
         Check::new("avg_pool2d", vec![some(&[2, 3, 6, 7], 1, device)], &formula).run(device, |v| v[0].avg_pool2d(&o));
+    }
+}
+
+#[test]
+fn max_pool2d() {
+    let device = &own_device();
+    for o in forms() {
+        let formula = |v: &[Vec<f64>]| {
+            let largest = |w: Vec<Option<f64>>| w.into_iter().flatten().fold(f64::NEG_INFINITY, f64::max);
+            windows(&v[0], [6, 7], &o).into_iter().map(largest).collect()
+        };
+        Check::new("max_pool2d", vec![some(&[2, 3, 6, 7], 1, device)], &formula).run(device, |v| v[0].max_pool2d(&o));
+    }
+}
+
+/// Ties, NaN, infinities and signed zeros, as PyTorch: the first of the largest wins, and has the gradient.
+#[test]
+fn the_first_of_the_largest_has_the_gradient() {
+    let device = &own_device();
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let rows =
+        [[7.0, 7.0, 7.0], [1.0, 2.0, 2.0], [nan, 5.0, nan], [0.0, -0.0, 0.0], [-0.0, 0.0, -1.0], [inf, inf, 0.0]];
+    let x = Var::new(&Tensor::from_vec(rows.concat(), [6, 1, 3], device).expect("rows")).expect("a Var");
+    let mut step = jit::Step::new();
+    for traced in [false, true, true, true] {
+        let run = || {
+            let y = x.get().max_pool1d(&Pooling::new([3]))?;
+            let g = y.sum(())?.backward()?.get(&x).expect("a gradient");
+            Ok((y, g))
+        };
+        let (y, g) = if traced { step.run(run) } else { run() }.expect("a pool");
+        let y: Vec<u32> = values(&y).iter().map(|v| if v.is_nan() { 1 } else { v.to_bits() }).collect();
+        assert_eq!(y, [7.0f32.to_bits(), 2.0f32.to_bits(), 1, 0.0f32.to_bits(), (-0.0f32).to_bits(), inf.to_bits()]);
+        let first = [0, 1, 0, 0, 0, 0];
+        for (r, g) in values(&g).chunks(3).enumerate() {
+            let want: Vec<f32> = (0..3).map(|i| (i == first[r]) as u8 as f32).collect();
+            assert_eq!(g, want, "row {r}");
+        }
     }
 }
 

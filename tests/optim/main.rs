@@ -4,7 +4,9 @@
 mod harness;
 
 mod averages;
+mod checkpoints;
 mod clipping;
 mod formulas;
 mod groups;
+mod mixed;
 mod schedules;

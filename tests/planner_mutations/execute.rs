@@ -220,6 +220,10 @@ fn needs(call: &Library) -> Vec<usize> {
             let out = s.dims.iter().product::<usize>() * s.dtype.size();
             s.inputs.iter().map(|l| along(s.dims, l) * s.dtype.size()).chain([out]).collect()
         }
+        Library::Custom(c) => {
+            let bytes = |b: &stepgraph::kernel::library::Block| (b.offset as usize + b.shape.numel()) * b.dtype.size();
+            c.inputs.iter().chain([&c.output]).map(bytes).collect()
+        }
         Library::Argsort(s) => {
             vec![along(s.dims, &s.input) * s.dtype.size(), s.dims.iter().product::<usize>() * 8]
         }

@@ -161,6 +161,8 @@ fn library(call: &Library, add: Add<'_, Library>) {
                 });
             }
         }
+        // The graphs have none.
+        Library::Custom(_) => {}
         Library::ScatterAdd(_) => {
             for which in 0..4 {
                 add(

@@ -7,6 +7,7 @@ mod harness;
 mod aliasing;
 mod autograd;
 mod bounds;
+mod custom;
 mod dtypes;
 mod explained;
 mod failures;

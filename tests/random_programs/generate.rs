@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use stepgraph::{Device, Gradients, Tensor};
 
+use crate::ops;
 use crate::program::{Binary, Dim, Host, Line, Options, Program, Reduction, Stmt, Type, Unary, When};
 use crate::world::{INPUTS, REGISTERS, SLOTS, World};
 
@@ -221,7 +222,7 @@ fn typed(r: &mut Draws, regs: &[Option<Tensor>], dtype: stepgraph::DType) -> u8 
 }
 
 fn host(r: &mut Draws, t: &Traits) -> Host {
-    // Some schedules come to a quarter, which integers refuse.
+    // Some schedules come to a quarter, with which integers are computed as floats.
     let v = r.of(&[0.5, -1.0, 2.0, 0.1, 0.0, 1.0, 3.0, 0.75]);
     match r.below(10) {
         0 | 1 if t.reads => Host::LastRead,
@@ -279,7 +280,7 @@ fn before(r: &mut Draws, _: &Traits, regs: &[Option<Tensor>], _: bool) -> Stmt {
 
 const TYPES: [Type; 9] =
     [Type::F64, Type::F32, Type::BF16, Type::F16, Type::I64, Type::I32, Type::I8, Type::U8, Type::Bool];
-const UNARY: [Unary; 12] = [
+const UNARY: [Unary; 38] = [
     Unary::Neg,
     Unary::Abs,
     Unary::Exp,
@@ -292,8 +293,34 @@ const UNARY: [Unary; 12] = [
     Unary::Relu,
     Unary::Detach,
     Unary::Not,
+    Unary::Exp2,
+    Unary::Expm1,
+    Unary::Log1p,
+    Unary::Log2,
+    Unary::Log10,
+    Unary::Rsqrt,
+    Unary::Sigmoid,
+    Unary::Erf,
+    Unary::Erfc,
+    Unary::Tan,
+    Unary::Asin,
+    Unary::Acos,
+    Unary::Atan,
+    Unary::Sinh,
+    Unary::Cosh,
+    Unary::Floor,
+    Unary::Ceil,
+    Unary::Round,
+    Unary::Trunc,
+    Unary::Sign,
+    Unary::IsNan,
+    Unary::IsInf,
+    Unary::IsFinite,
+    Unary::Square,
+    Unary::Cube,
+    Unary::Clamp,
 ];
-const BINARY: [Binary; 12] = [
+const BINARY: [Binary; 18] = [
     Binary::Add,
     Binary::Sub,
     Binary::Mul,
@@ -306,6 +333,12 @@ const BINARY: [Binary; 12] = [
     Binary::Le,
     Binary::Gt,
     Binary::Ge,
+    Binary::Pow,
+    Binary::Atan2,
+    Binary::Rem,
+    Binary::Fmod,
+    Binary::ClampMin,
+    Binary::ClampMax,
 ];
 
 fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> Stmt {
@@ -342,7 +375,8 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
             seed: small(r, 4),
         },
         7..9 => Stmt::Full { d, dims: dims(r), value: host(r, t) },
-        9..12 => Stmt::Draw { d, rng: small(r, 2), dims: dims(r) },
+        9 => Stmt::DrawOther { d, rng: small(r, 2), dims: dims(r), how: small(r, 6) },
+        10..12 => Stmt::Draw { d, rng: small(r, 2), dims: dims(r) },
         12..19 => {
             let v = small(r, 7);
             Stmt::Get { d, v: if v < 2 && t.varied && r.percent(25) { vec![v, r.of(&[0, 1, 4])] } else { vec![v] } }
@@ -366,12 +400,29 @@ fn inside(r: &mut Draws, t: &Traits, regs: &[Option<Tensor>], grads: bool) -> St
             }
         }
         27 => Stmt::Copy { d, a: any(r) },
-        28..37 => Stmt::Unary { d, op: r.of(&UNARY), a: floats(r) },
+        28..33 | 95 | 96 | 99 => Stmt::Op {
+            d,
+            name: r.of(ops::OPS).0,
+            a: if r.percent(60) { floats(r) } else { any(r) },
+            b: any(r),
+            c: any(r),
+            axis: small(r, 3),
+            k: 1 + small(r, 4),
+            host: host(r, t),
+            rng: small(r, 2),
+        },
+        33..37 => Stmt::Unary { d, op: r.of(&UNARY), a: floats(r) },
         37..50 => {
-            let kinds = if r.percent(70) { 6 } else { 12 };
+            let kinds = if r.percent(60) { 6 } else { BINARY.len() };
             let op = r.of(&BINARY[..kinds]);
             Stmt::Binary { d, op, a: any(r), b: any(r) }
         }
+        50 if r.percent(40) => Stmt::Binary {
+            d,
+            op: r.of(&[Binary::And, Binary::Or, Binary::Xor, Binary::Shl, Binary::Shr]),
+            a: ints(r),
+            b: ints(r),
+        },
         50 => Stmt::Binary {
             d,
             op: r.of(&[Binary::And, Binary::Or, Binary::Xor]),

@@ -78,6 +78,32 @@ pub enum Unary {
     Relu,
     Detach,
     Not,
+    Exp2,
+    Expm1,
+    Log1p,
+    Log2,
+    Log10,
+    Rsqrt,
+    Sigmoid,
+    Erf,
+    Erfc,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Floor,
+    Ceil,
+    Round,
+    Trunc,
+    Sign,
+    IsNan,
+    IsInf,
+    IsFinite,
+    Square,
+    Cube,
+    Clamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,6 +123,14 @@ pub enum Binary {
     And,
     Or,
     Xor,
+    Pow,
+    Atan2,
+    Rem,
+    Fmod,
+    ClampMin,
+    ClampMax,
+    Shl,
+    Shr,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,6 +179,13 @@ pub enum Stmt {
         d: u8,
         rng: u8,
         dims: Vec<Dim>,
+    },
+    /// A draw that is not uniform: which kind.
+    DrawOther {
+        d: u8,
+        rng: u8,
+        dims: Vec<Dim>,
+        how: u8,
     },
     /// Reads a variable; which one may differ from call to call.
     Get {
@@ -276,6 +317,18 @@ pub enum Stmt {
         a: u8,
         axes: u8,
         keepdim: bool,
+    },
+    /// An operation of the list in `ops.rs`.
+    Op {
+        d: u8,
+        name: &'static str,
+        a: u8,
+        b: u8,
+        c: u8,
+        axis: u8,
+        k: u8,
+        host: Host,
+        rng: u8,
     },
     Softmax {
         d: u8,

@@ -188,9 +188,9 @@ fn constants_and_taped_values_in_turn() -> stepgraph::Result<()> {
     Ok(())
 }
 
-/// A number that the dtype refuses is refused at every call, whatever matched before.
+/// A number of another kind takes effect at its call, whatever matched before.
 #[test]
-fn numbers_that_integers_refuse() {
+fn numbers_of_either_kind_for_integers() {
     holds(Program {
         m: (3, 3),
         alt: 0,

@@ -8,10 +8,13 @@ use stepgraph::base::host::HostData;
 use stepgraph::base::{HostValue, Scalar, Shape};
 use stepgraph::{DType, Device, Error, ErrorKind, Gradients, Result, Rng, Tensor, Var, jit, optim};
 
+#[path = "functions.rs"]
+mod functions;
 #[path = "hardship.rs"]
 mod hardship;
 
-use crate::program::{Binary, Dim, Host, Line, Options, Program, Reduction, Stmt, Type, Unary, When};
+use crate::ops::{self, Args};
+use crate::program::{Dim, Host, Line, Options, Program, Reduction, Stmt, Type, When};
 
 pub const REGISTERS: usize = 8;
 pub const SLOTS: usize = 4;
@@ -471,6 +474,9 @@ impl World {
             Stmt::Full { d, dims, value } => {
                 (d, Tensor::full(self.shape(dims)?, self.host(*value, call), &self.device)?)
             }
+            Stmt::DrawOther { d, rng, dims, how } => {
+                (d, functions::draw(&self.rngs[*rng as usize], *how, self.shape(dims)?, &self.device)?)
+            }
             Stmt::Draw { d, rng, dims } => (d, self.rngs[*rng as usize].uniform(self.shape(dims)?, &self.device)?),
             Stmt::Get { d, v } => {
                 let v = by_call(v);
@@ -495,9 +501,11 @@ impl World {
                 (d, t)
             }
             Stmt::Copy { d, a } => (d, reg(*a)?),
-            Stmt::Unary { d, op, a } => (d, unary(*op, &reg(*a)?)?),
-            Stmt::Binary { d, op, a, b } => (d, binary(*op, &reg(*a)?, &reg(*b)?)?),
-            Stmt::WithHost { d, op, a, host, left } => (d, with_host(*op, &reg(*a)?, self.host(*host, call), *left)?),
+            Stmt::Unary { d, op, a } => (d, functions::unary(*op, &reg(*a)?)?),
+            Stmt::Binary { d, op, a, b } => (d, functions::binary(*op, &reg(*a)?, &reg(*b)?)?),
+            Stmt::WithHost { d, op, a, host, left } => {
+                (d, functions::with_host(*op, &reg(*a)?, self.host(*host, call), *left)?)
+            }
             Stmt::Select { d, a, b, c } => (d, reg(*a)?.select(&reg(*b)?, &reg(*c)?)?),
             Stmt::SelectHost { d, a, b, host, first } => {
                 let (c, x, h) = (reg(*a)?, reg(*b)?, self.host(*host, call));
@@ -570,6 +578,13 @@ impl World {
                 };
                 (d, t)
             }
+            Stmt::Op { d, name, a, b, c, axis: x, k, host, rng } => {
+                let (a, b, c) = (reg(*a)?, reg(*b)?, reg(*c)?);
+                let h = self.host(*host, call) as f64;
+                let (axis, rng) = (axis(&a, *x), &self.rngs[*rng as usize]);
+                let args = Args { a: &a, b: &b, c: &c, axis, k: *k as usize, h, rng, device: &self.device };
+                (d, (ops::row(name).ok_or_else(missing)?.1)(&args)?)
+            }
             Stmt::Softmax { d, a, axis: x } => {
                 let a = reg(*a)?;
                 (d, a.softmax(axis(&a, *x))?)
@@ -581,7 +596,7 @@ impl World {
             Stmt::Mse { d, a, b } => (d, reg(*a)?.mse(&reg(*b)?)?),
             Stmt::CrossEntropy { d, a, b } => {
                 let (a, b) = (reg(*a)?, reg(*b)?);
-                let labels = self.index(&b, a.dims().last().copied().unwrap_or(0))?;
+                let labels = self.index(&b, a.dims().get(1).copied().unwrap_or(0))?;
                 (d, a.cross_entropy(&labels)?)
             }
             Stmt::Read { a } => {
@@ -789,144 +804,8 @@ fn dtype(ty: Type) -> DType {
 }
 
 /// Indices below `len`, whatever `t` holds.
-fn in_range(t: &Tensor, len: usize) -> Result<Tensor> {
+pub fn in_range(t: &Tensor, len: usize) -> Result<Tensor> {
     t.to_dtype(DType::I64)?.maximum(0i64)?.minimum(len.max(1) as i64 - 1)
-}
-
-fn unary(op: Unary, a: &Tensor) -> Result<Tensor> {
-    match op {
-        Unary::Neg => -a,
-        Unary::Abs => a.abs(),
-        Unary::Exp => a.exp(),
-        Unary::Log => a.log(),
-        Unary::Sin => a.sin(),
-        Unary::Cos => a.cos(),
-        Unary::Tanh => a.tanh(),
-        Unary::Sqrt => a.sqrt(),
-        Unary::Recip => a.recip(),
-        Unary::Relu => a.relu(),
-        Unary::Detach => a.detach(),
-        Unary::Not => a.not(),
-    }
-}
-
-fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match op {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-        Binary::Maximum => a.maximum(b),
-        Binary::Minimum => a.minimum(b),
-        Binary::Eq => a.eq(b),
-        Binary::Ne => a.ne(b),
-        Binary::Lt => a.lt(b),
-        Binary::Le => a.le(b),
-        Binary::Gt => a.gt(b),
-        Binary::Ge => a.ge(b),
-        Binary::And => a.and(b),
-        Binary::Or => a.or(b),
-        Binary::Xor => a.xor(b),
-    }
-}
-
-/// Integer tensors take whole numbers (u8 no negative ones), bool ones truth values; sometimes a float, which casts them.
-// `a + h` and `h + a` are two operators.
-#[allow(clippy::if_same_then_else)]
-fn with_host(op: Binary, a: &Tensor, h: f32, left: bool) -> Result<Tensor> {
-    if a.dtype().is_int() && h.fract() != 0.25 {
-        let h = h as i64;
-        return match op {
-            Binary::Add => {
-                if left {
-                    h + a
-                } else {
-                    a + h
-                }
-            }
-            Binary::Sub => {
-                if left {
-                    h - a
-                } else {
-                    a - h
-                }
-            }
-            Binary::Mul => {
-                if left {
-                    h * a
-                } else {
-                    a * h
-                }
-            }
-            Binary::Div => {
-                if left {
-                    h / a
-                } else {
-                    a / h
-                }
-            }
-            Binary::Maximum => a.maximum(h),
-            Binary::Minimum => a.minimum(h),
-            Binary::Eq => a.eq(h),
-            Binary::Ne => a.ne(h),
-            Binary::Lt => a.lt(h),
-            Binary::Le => a.le(h),
-            Binary::Gt => a.gt(h),
-            _ => a.ge(h),
-        };
-    }
-    if a.dtype() == DType::Bool && h.fract() != 0.25 {
-        let h = h > 0.0;
-        return match op {
-            Binary::And => a.and(h),
-            Binary::Or => a.or(h),
-            Binary::Xor => a.xor(h),
-            Binary::Eq => a.eq(h),
-            _ => a.ne(h),
-        };
-    }
-    let h64 = h as f64;
-    match op {
-        Binary::Add => {
-            if left {
-                h64 + a
-            } else {
-                a + h64
-            }
-        }
-        Binary::Sub => {
-            if left {
-                h64 - a
-            } else {
-                a - h64
-            }
-        }
-        Binary::Mul => {
-            if left {
-                h64 * a
-            } else {
-                a * h64
-            }
-        }
-        Binary::Div => {
-            if left {
-                h64 / a
-            } else {
-                a / h64
-            }
-        }
-        Binary::Maximum => a.maximum(h),
-        Binary::Minimum => a.minimum(h),
-        Binary::Eq => a.eq(h),
-        Binary::Ne => a.ne(h),
-        Binary::Lt => a.lt(h),
-        Binary::Le => a.le(h),
-        Binary::Gt => a.gt(h),
-        Binary::Ge => a.ge(h),
-        Binary::And => a.and(h),
-        Binary::Or => a.or(h),
-        Binary::Xor => a.xor(h),
-    }
 }
 
 /// Whether two users saw the same; NaN are all alike.

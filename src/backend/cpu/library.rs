@@ -20,6 +20,7 @@ pub(super) fn calls(plan: &Checked, isa: Isa, pool: &Arc<Pool>) -> Result<Vec<Ca
         StepKind::Library(Library::ScatterIndex(_)) => vm::scatter_index(plan, i),
         StepKind::Library(Library::Scan(_)) => vm::scan(plan, i, pool),
         StepKind::Library(Library::Argsort(_)) => vm::argsort(plan, i, pool),
+        StepKind::Library(Library::Custom(_)) => vm::custom(plan, i),
     };
     plan.plan().steps.iter().map(|s| &s.kind).enumerate().map(call).collect()
 }

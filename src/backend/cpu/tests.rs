@@ -147,7 +147,7 @@ fn a_plan_computes_and_counts() {
         let (x, y) = (upload(&backend, &[1f32, 2.0, 3.0]), upload(&backend, &[3f32, 4.0, 5.0]));
         let before = backend.counters().read();
         let (result, out) = launch(&exe, &[(&x, t, false), (&y, t, false)], &[7, HALF]).unwrap();
-        assert_eq!(result, LaunchResult { index_flag: false, in_place: 0 });
+        assert_eq!(result, LaunchResult::default());
         assert_eq!(read::<f32>(&backend, out[0].as_ref().unwrap()), [2.0, 3.0, 4.0]);
         assert_eq!(read::<f32>(&backend, out[1].as_ref().unwrap()), [3.0, 5.0, 7.0]);
         assert_eq!(read::<f32>(&backend, &x), [1.0, 2.0, 3.0], "not exclusive: x is kept");
@@ -257,7 +257,7 @@ fn a_flag_before_a_write_in_place_saves_the_input() {
             let i = upload(&backend, &index);
             let inputs = [(&x, t, false), (&i, ty(DType::I64, &[3]), false), (&v, t, exclusive)];
             let (result, out) = launch(&exe, &inputs, &[]).unwrap();
-            assert_eq!(result, LaunchResult { index_flag: flag, in_place: !flag as u32 });
+            assert_eq!(result, LaunchResult { index_flag: flag, in_place: !flag as u32, ..LaunchResult::default() });
             assert_eq!(read::<f32>(&backend, out[0].as_ref().unwrap()), expected);
             assert_eq!(read::<f32>(&backend, &v) == [9.0; 3], flag);
         }

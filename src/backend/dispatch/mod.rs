@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 
 use crate::backend::{Buffer, Launch, LaunchResult};
 use crate::base::{Error, Layout, Result};
+use crate::kernel::custom::take_failure;
 pub use rehearsal::Rehearsal;
 pub use script::{Call, Entry, Script};
 
@@ -59,6 +60,9 @@ pub struct Frame {
     /// Out: the index flags of all calls, or-ed.
     flags: u32,
 }
+
+/// In a call's flag: a user's kernel failed ([`crate::kernel::custom`] says how).
+pub const KERNEL_FAILED: u32 = 2;
 
 /// How a dispatcher ended.
 pub const DONE: u32 = 0;
@@ -199,6 +203,8 @@ impl Dispatcher {
         let (flags, error) = (frame.flags, context.error.take());
         if status != DONE {
             launch.outputs.clear();
+            // What failed in a launch that gave nothing is not told.
+            take_failure();
             return Err(match error {
                 Some(error) => error,
                 None => script.misfit(launch),
@@ -214,7 +220,7 @@ impl Dispatcher {
                 in_place += 1;
             }
         }
-        Ok(LaunchResult { index_flag: flags != 0, in_place })
+        Ok(LaunchResult { index_flag: flags != 0, kernel_failed: flags & KERNEL_FAILED != 0, in_place })
     }
 
     #[inline]

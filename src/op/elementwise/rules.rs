@@ -47,6 +47,9 @@ impl Elementwise {
     }
 }
 
+/// What a function of f64 that is one instruction counts: about as many as its f32 formula has.
+const CALL_FLOPS: u64 = 20;
+
 /// Why a dtype is refused, if it is.
 fn refused(dtypes: DTypes, data: DType) -> Option<&'static str> {
     match dtypes {
@@ -151,8 +154,12 @@ impl Rules for Elementwise {
     fn flops(&self, operands: &[Type], result: Type) -> u64 {
         let data = self.data_dtype(operands).unwrap_or(result.dtype);
         let (body, _) = host::formula(&self.lane_types(data), |b, x| (self.row.formula)(b, Ty::of(data), x));
-        let ops = body.iter().filter(|i| matches!(i, Inst::Op { .. })).count();
-        ops as u64 * result.shape.numel() as u64
+        let flops = |i: &Inst| match i {
+            Inst::Op { instr, .. } if instr.is_call() => CALL_FLOPS,
+            Inst::Op { .. } => 1,
+            _ => 0,
+        };
+        body.iter().map(flops).sum::<u64>() * result.shape.numel() as u64
     }
 
     fn class(&self) -> Class {

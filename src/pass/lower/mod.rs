@@ -4,6 +4,7 @@ pub mod kernel;
 
 use smallvec::SmallVec;
 
+use crate::base::scalar::Origin;
 use crate::base::{DType, Error, Layout, Loc};
 use crate::ir::{Graph, NodeId};
 use crate::op::Class;
@@ -43,7 +44,10 @@ fn draft(graph: &Graph, fusion: &Fusion, number: u32) -> Result<Draft, Failure> 
     if group.library {
         let (library, args) = library(graph, fusion, group.nodes[0]).map_err(Failure::Error)?;
         let written = (0..args.len()).map(|i| i + 1 == args.len()).collect();
-        return Ok(Draft { kind: StepKind::Library(library), args, written, params: Vec::new(), locs, label });
+        let scalars = op_of(graph, group.nodes[0]).map(|op| op.rules().scalars()).unwrap_or_default();
+        let word = |s: &crate::base::Scalar| if let Origin::Param(k) = s.origin { Some(k) } else { None };
+        let params = scalars.iter().filter_map(word).collect();
+        return Ok(Draft { kind: StepKind::Library(library), args, written, params, locs, label });
     }
     let lowered = kernel::lower(graph, fusion, number)?;
     let written = lowered.kernel.args.iter().map(|a| a.output).collect();

@@ -4,11 +4,25 @@ use smallvec::SmallVec;
 
 use crate::base::location::Scope;
 use crate::base::{Error, Loc, Result, Scalar};
+use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::tensor::composite::need_float;
+use crate::tensor::recorder::{emit, here};
 use crate::tensor::window::count;
 
 /// Settings of a convolution over `D` axes; by default each 1, without padding, in one group.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::Convolution;
+/// let options = Convolution { padding: [1, 1], ..Convolution::default() };
+/// let (x, w) = (Tensor::ones([1, 2, 5, 5], DType::F32, device)?, Tensor::ones([3, 2, 3, 3], DType::F32, device)?);
+/// assert_eq!(x.conv2d(&w, None, &options)?.dims(), [1, 3, 5, 5]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Convolution<const D: usize> {
     /// From one window to the next.
@@ -32,6 +46,17 @@ impl Tensor {
     /// `bias`, `[outputs]`: `[n, outputs, (length + 2 padding - dilation (size - 1) - 1) / stride + 1]`.
     ///
     /// Errors: as [`Tensor::conv2d`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[1.0f32, 2.0, 3.0, 4.0]]], device)?;
+    /// let w = Tensor::new([[[1.0f32, -1.0]]], device)?;
+    /// assert_eq!(x.conv1d(&w, None, &Default::default())?.to_string(), "[[[-1. -1. -1.]]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Convolution<1>) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -68,6 +93,17 @@ impl Tensor {
     /// `(height - 1) stride - 2 padding + dilation (rows - 1) + output_padding + 1`.
     ///
     /// Errors: as [`Tensor::conv2d`]; an `output_padding` that is not below the larger of stride and dilation; a padding larger than the result.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, w) = (Tensor::ones([1, 2, 4, 4], DType::F32, device)?, Tensor::ones([2, 3, 3, 3], DType::F32, device)?);
+    /// let y = x.conv_transpose2d(&w, None, [0, 0], &Default::default())?;
+    /// assert_eq!(y.dims(), [1, 3, 6, 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn conv_transpose2d(
         &self,
@@ -118,12 +154,23 @@ pub(super) fn pad(x: &Tensor, axis: usize, before: usize, after: usize, value: f
     if before == 0 && after == 0 {
         return Ok(x.clone());
     }
+    if value == 0.0 {
+        let len = x.dims()[axis].saturating_add(before).saturating_add(after);
+        let start = Scalar::i64(before as i64).constant();
+        return emit(&Op::Unslice { axis: axis as u8, start, len, step: 1 }, &[x], here());
+    }
     let border = |len: usize| {
         let mut dims: SmallVec<[usize; 8]> = SmallVec::from_slice(x.dims());
         dims[axis] = len;
-        Tensor::full(&dims[..], Scalar::from(value).cast(x.dtype()), x.device())
+        Tensor::full_at(&dims[..], Scalar::f64(value).cast(x.dtype()).constant(), x.device(), here())
     };
     Tensor::concat(&[&border(before)?, x, &border(after)?], axis as isize)
+}
+
+/// `len` elements of `axis` from the fixed place `start`.
+fn cut(x: &Tensor, axis: usize, start: usize, len: usize) -> Result<Tensor> {
+    let start = Scalar::i64(start as i64).constant();
+    emit(&Op::Slice { axis: axis as u8, start, len, step: 1 }, &[x], here())
 }
 
 fn plus_bias(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
@@ -232,7 +279,7 @@ fn transposed<const D: usize>(
     }
     for (d, (&padding, &length)) in options.padding.iter().zip(&lengths).enumerate() {
         if padding > 0 {
-            y = y.slice(2 + d as isize, padding, length - 2 * padding)?;
+            y = cut(&y, 2 + d, padding, length - 2 * padding)?;
         }
     }
     plus_bias(y, bias)

@@ -2,7 +2,7 @@
 
 use crate::base::location::Scope;
 use crate::base::{Error, Loc, Result};
-use crate::tensor::composite::need_float;
+use crate::tensor::composite::{fixed, need_float};
 use crate::tensor::{Rng, Tensor};
 
 impl Tensor {
@@ -33,13 +33,24 @@ impl Tensor {
         // For p = 1 nothing is kept, whatever it would be multiplied by.
         let scale = if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 };
         let kept = rng.uniform(self.shape(), self.device())?.ge(p)?;
-        kept.select(self, 0.0)?.mul(scale)
+        kept.select(self, fixed(0.0))?.mul(scale)
     }
 
     /// Rows of this table `[entries, ..]` chosen by the integers `ids`, of any shape: the result is of shape `[ids.., ..]`. Ids as the indices of
     /// [`Tensor::gather`]. Gradients of a row that is chosen several times add up.
     ///
     /// Errors: a 0-d table; ids that are no integers; more axes than a tensor can have.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let table = Tensor::new([[1i64, 2], [3, 4], [5, 6]], device)?;
+    /// let ids = Tensor::new([2i64, 0], device)?;
+    /// assert_eq!(table.embedding(&ids)?.to_string(), "[[5 6]\n [1 2]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn embedding(&self, ids: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -48,7 +59,7 @@ impl Tensor {
             return Err(Error::shape("embedding", "a table of at least 1 axis", given).at(Loc::caller()));
         }
         let ids_i64 = match ids.dtype() {
-            d if d.is_float() || d == crate::base::DType::Bool => {
+            d if !d.is_int() => {
                 return Err(Error::dtype("embedding", "integer ids", d).at(Loc::caller()));
             }
             crate::base::DType::I64 => ids.clone(),

@@ -1,11 +1,25 @@
 //! Losses.
 
 use crate::base::location::Scope;
-use crate::base::{DType, Error, Loc, Result, Shape};
+use crate::base::{DType, Error, Loc, Result, Scalar, Shape};
 use crate::tensor::Tensor;
-use crate::tensor::composite::need_float;
+use crate::tensor::arith::Operand;
+use crate::tensor::composite::activation::softplus;
+use crate::tensor::composite::{fixed, narrow, need_float, wide, wide_if};
 
 /// What becomes of the losses of the elements.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::Reduction;
+/// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+/// assert_eq!(x.mse_with(&y, Reduction::Sum)?.to_string(), "9.25");
+/// assert_eq!(x.mse_with(&y, Reduction::None)?.to_string(), "[0.25 9.  ]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reduction {
     /// Their mean: a 0-d tensor. Elements that are ignored do not count.
@@ -29,6 +43,19 @@ impl Reduction {
 }
 
 /// How [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`] go about it. The default is the mean over all labels.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::CrossEntropy;
+/// let logits = Tensor::new([[2.0f32, 0.0, 0.0], [0.0, 0.0, 2.0]], device)?;
+/// let options = CrossEntropy { ignore: Some(-1), ..CrossEntropy::default() };
+/// let loss = logits.cross_entropy_with(&Tensor::new([0i64, -1], device)?, &options)?;
+/// assert!((loss.item::<f32>()? - 0.2395).abs() < 1e-4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct CrossEntropy {
     /// The axis of the classes; `None`: axis 1, or axis 0 of a 1-d tensor (PyTorch's).
@@ -50,6 +77,17 @@ impl Tensor {
     /// A label out of range is found when the kernel runs, as an index of [`Tensor::gather`] is.
     ///
     /// Errors: shapes other than these; logits that are no floats, labels that are no integers.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let logits = Tensor::new([[2.0f32, 0.0, 0.0], [0.0, 0.0, 2.0]], device)?;
+    /// let loss = logits.cross_entropy(&Tensor::new([0i64, 1], device)?)?;
+    /// assert!((loss.item::<f32>()? - 1.2395).abs() < 1e-4);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -83,18 +121,31 @@ impl Tensor {
             let given = options.smoothing.to_string();
             return Err(Error::argument("cross_entropy", "a smoothing from 0 to 1", given).at(Loc::caller()));
         }
-        negative_log_likelihood(&self.log_softmax(axis as isize)?, labels, axis, options, options.smoothing)
+        let log_p = wide(self)?.log_softmax(axis as isize)?;
+        narrow(negative_log_likelihood(&log_p, labels, axis, options, options.smoothing)?, self.dtype())
     }
 
     /// Negative log likelihood: as [`Tensor::cross_entropy_with`], of log-probabilities such as [`Tensor::log_softmax`] gives. There is
     /// no smoothing.
     ///
     /// Errors: as [`Tensor::cross_entropy`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let logits = Tensor::new([[2.0f32, 0.0, 0.0], [0.0, 0.0, 2.0]], device)?;
+    /// let labels = Tensor::new([0i64, 1], device)?;
+    /// let loss = logits.log_softmax(1)?.nll_loss(&labels, &Default::default())?;
+    /// assert!((loss.item::<f32>()? - 1.2395).abs() < 1e-4);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn nll_loss(&self, labels: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
         let _scope = Scope::enter();
         let axis = self.class_axis("nll_loss", labels, options)?;
-        negative_log_likelihood(self, labels, axis, options, 0.0)
+        narrow(negative_log_likelihood(&wide(self)?, labels, axis, options, 0.0)?, self.dtype())
     }
 
     /// The axis of the classes, the labels' shape and dtype checked against it.
@@ -108,13 +159,23 @@ impl Tensor {
             let expected = format!("labels of shape {want}, that of {} without axis {axis} of the classes", self.ty());
             return Err(fail(Error::shape(op, expected, labels.ty().to_string())));
         }
-        if labels.dtype().is_float() || labels.dtype() == DType::Bool {
+        if !labels.dtype().is_int() {
             return Err(fail(Error::dtype(op, "integer labels", labels.dtype())));
         }
         Ok(axis)
     }
 
     /// Mean of the squared differences: a 0-d tensor.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+    /// assert_eq!(x.mse(&y)?.item::<f32>()?, 4.625);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn mse(&self, target: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -122,49 +183,124 @@ impl Tensor {
     }
 
     /// The squared differences, or their sum or mean.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+    /// assert_eq!(x.mse_with(&y, nn::Reduction::Sum)?.item::<f32>()?, 9.25);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn mse_with(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         let _scope = Scope::enter();
-        need_float("mse", &[self, target])?;
-        let d = self.sub(target)?;
-        reduction.of(&d.mul(&d)?)
+        self.difference("mse", target, reduction, |d| d.mul(d))
     }
 
     /// Huber's loss (1964) of the differences `d`: `d²/2` up to `|d| = delta`, beyond that `delta (|d| - delta/2)`.
     ///
     /// Errors: a `delta` that is not above 0; operands that are no floats.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+    /// assert_eq!(x.huber(&y, 1.0, nn::Reduction::None)?.to_string(), "[0.125 2.5  ]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn huber(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
         let _scope = Scope::enter();
-        need_float("huber", &[self, target])?;
         if delta.is_nan() || delta <= 0.0 {
             return Err(Error::argument("huber", "a delta above 0", delta.to_string()).at(Loc::caller()));
         }
-        let d = self.sub(target)?;
-        let size = d.abs()?;
-        let near = d.mul(&d)?.mul(0.5)?;
-        let far = size.sub(0.5 * delta)?.mul(delta)?;
-        reduction.of(&size.le(delta)?.select(&near, &far)?)
+        self.difference("huber", target, reduction, |d| {
+            let size = d.abs()?;
+            let near = d.mul(d)?.mul(fixed(0.5))?;
+            let far = size.sub(0.5 * delta)?.mul(delta)?;
+            size.le(delta)?.select(&near, &far)
+        })
     }
 
     /// The smooth L1 loss (Girshick, "Fast R-CNN", 2015) of the differences `d`: `d²/(2 beta)` below `|d| = beta`, from there on
     /// `|d| - beta/2`; for `beta` 0 `|d|`.
     ///
     /// Errors: a negative `beta`; operands that are no floats.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let (x, y) = (Tensor::new([1.0f32, 2.0], device)?, Tensor::new([1.5f32, 5.0], device)?);
+    /// assert_eq!(x.smooth_l1(&y, 1.0, nn::Reduction::None)?.to_string(), "[0.125 2.5  ]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn smooth_l1(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
         let _scope = Scope::enter();
-        need_float("smooth_l1", &[self, target])?;
         if beta.is_nan() || beta < 0.0 {
             return Err(Error::argument("smooth_l1", "a beta of at least 0", beta.to_string()).at(Loc::caller()));
         }
-        let d = self.sub(target)?;
-        let size = d.abs()?;
-        if beta == 0.0 {
-            return reduction.of(&size);
+        self.difference("smooth_l1", target, reduction, |d| {
+            let size = d.abs()?;
+            if beta == 0.0 {
+                return Ok(size);
+            }
+            let near = d.mul(d)?.mul(0.5 / beta)?;
+            size.lt(beta)?.select(&near, &size.sub(0.5 * beta)?)
+        })
+    }
+
+    /// Binary cross entropy of logits `x` against targets `y` from 0 to 1, without overflow: `(1 - y) x + w log(1 + exp(-x))`, where `w` is 1,
+    /// or `1 + (positive - 1) y` for weights `positive` of the targets that are 1, which broadcast to the logits.
+    ///
+    /// ```
+    /// use stepgraph::nn::Reduction;
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let d = Device::cpu();
+    /// let (x, y) = (Tensor::from_vec(vec![0.0f32, 500.0], [2], &d)?, Tensor::from_vec(vec![1.0f32, 0.0], [2], &d)?);
+    /// let loss = x.binary_cross_entropy_with_logits(&y, None, Reduction::Sum)?;
+    /// assert_eq!(loss.item::<f32>()?, 500.0 + 2f32.ln());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: operands that are no floats, or do not broadcast.
+    #[track_caller]
+    pub fn binary_cross_entropy_with_logits(
+        &self,
+        target: &Tensor,
+        positive: Option<&Tensor>,
+        reduction: Reduction,
+    ) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        need_float("binary_cross_entropy_with_logits", &[self, target])?;
+        let (x, y) = (wide(self)?, wide(target)?);
+        let mut rest = softplus(&x.neg()?)?;
+        if let Some(positive) = wide_if(positive)? {
+            rest = rest.mul(&positive.sub(fixed(1.0))?.mul(&y)?.add(fixed(1.0))?)?;
         }
-        let near = d.mul(&d)?.mul(0.5 / beta)?;
-        reduction.of(&size.lt(beta)?.select(&near, &size.sub(0.5 * beta)?)?)
+        let one_less = y.neg()?.add(fixed(1.0))?;
+        narrow(reduction.of(&one_less.mul(&x)?.add(&rest)?)?, self.dtype())
+    }
+
+    /// `f` of the differences from `target`, reduced.
+    #[track_caller]
+    fn difference(
+        &self,
+        op: &'static str,
+        target: &Tensor,
+        reduction: Reduction,
+        f: impl FnOnce(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        need_float(op, &[self, target])?;
+        narrow(reduction.of(&f(&wide(self)?.sub(&wide(target)?)?)?)?, self.dtype())
     }
 }
 
@@ -179,7 +315,7 @@ fn negative_log_likelihood(
     let ignored = options.ignore.map(|label| labels.eq(label)).transpose()?;
     let index = match &ignored {
         // Any class will do.
-        Some(ignored) => ignored.select(0i64, labels)?,
+        Some(ignored) => ignored.select(Operand::Scalar(Scalar::i64(0).constant()), labels)?,
         None => labels.clone(),
     };
     let index = if index.dtype() == DType::I64 { index } else { index.to_dtype(DType::I64)? };
@@ -192,7 +328,7 @@ fn negative_log_likelihood(
         picked.mul(1.0 - smoothing)?.add(&even.mul(smoothing)?)?
     };
     let Some(ignored) = ignored else { return options.reduction.of(&losses)?.neg() };
-    let losses = ignored.select(0.0, &losses.neg()?)?;
+    let losses = ignored.select(fixed(0.0), &losses.neg()?)?;
     match options.reduction {
         Reduction::None => Ok(losses),
         Reduction::Sum => losses.sum(()),

@@ -1,15 +1,27 @@
 //! Normalisation by mean and variance.
 //!
 //! Variances are taken in two passes, over the differences from the mean, and the mean of these differences, which is
-//! the rounding error of the mean, is taken off again: a row far from zero keeps its digits.
+//! the rounding error of the mean, is taken off again: a row far from zero keeps its digits. The result has the dtype of
+//! what is normalised, whatever that of a 16-bit weight or bias.
 
 use crate::base::location::Scope;
 use crate::base::{Error, Loc, Result, Shape};
-use crate::tensor::composite::need_float;
+use crate::tensor::composite::{narrow, need_float, wide, wide_if};
 use crate::tensor::reduce::Axes;
 use crate::tensor::{Tensor, Var};
 
 /// How [`Tensor::batch_norm`] goes about it: PyTorch's defaults, without parameters.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// let options = nn::BatchNormOptions { training: true, ..nn::BatchNormOptions::default() };
+/// let x = Tensor::new([[1.0f32, 5.0], [3.0, 5.0]], device)?;
+/// assert_eq!(format!("{:.3}", x.batch_norm(&options)?), "[[-1.  0.]\n [ 1.  0.]]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormOptions<'a> {
     /// Factor and summand per channel, `[channels]`.
@@ -59,19 +71,30 @@ impl Tensor {
         need_float("layer_norm", &[self])?;
         let axes = axes.axes();
         let axes = Listed(axes.as_deref());
-        let (_, centred, variance) = centre(self, axes)?;
-        scaled("layer_norm", &centred, &variance, weight, bias, eps)
+        let (_, centred, variance) = centre(&wide(self)?, axes)?;
+        narrow(scaled("layer_norm", &centred, &variance, weight, bias, eps)?, self.dtype())
     }
 
     /// RMS norm (Zhang & Sennrich 2019): `x / √(mean(x²) + eps) * weight`, the mean taken over `axes`, usually the last one.
     ///
     /// Errors: as [`Tensor::layer_norm`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[3.0f32, 4.0]], device)?;
+    /// assert_eq!(format!("{:.3}", x.rms_norm(-1, None, 0.0)?), "[[0.849 1.131]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn rms_norm(&self, axes: impl Axes, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let _scope = Scope::enter();
         need_float("rms_norm", &[self])?;
-        let square = self.mul(self)?.mean_keepdim(axes)?;
-        scaled("rms_norm", self, &square, weight, None, eps)
+        let x = wide(self)?;
+        let square = x.mul(&x)?.mean_keepdim(axes)?;
+        narrow(scaled("rms_norm", &x, &square, weight, None, eps)?, self.dtype())
     }
 
     /// Batch norm (Ioffe & Szegedy 2015) of `[n, channels, ..]`: each channel, axis 1, is normalised over all others.
@@ -81,6 +104,17 @@ impl Tensor {
     /// writes of `Var`s: inside a step they take effect with it.
     ///
     /// Errors: fewer than 2 axes; parameters or statistics not of shape `[channels]`; in training, one value per channel.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let options = nn::BatchNormOptions { training: true, ..nn::BatchNormOptions::default() };
+    /// let x = Tensor::new([[1.0f32, 5.0], [3.0, 5.0]], device)?;
+    /// assert_eq!(format!("{:.3}", x.batch_norm(&options)?), "[[-1.  0.]\n [ 1.  0.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn batch_norm(&self, options: &BatchNormOptions<'_>) -> Result<Tensor> {
         const OP: &str = "batch_norm";
@@ -103,9 +137,10 @@ impl Tensor {
         let along = self.shape().reduce(!2, true);
         let per_channel = |t: &Tensor| t.reshape(along);
         let (weight, bias) = (options.weight.map(per_channel).transpose()?, options.bias.map(per_channel).transpose()?);
+        let x = wide(self)?;
         let (centred, variance) = match options.running {
             Some((mean, variance)) if !options.training => {
-                (self.sub(&per_channel(&mean.get())?)?, per_channel(&variance.get())?)
+                (x.sub(&wide(&per_channel(&mean.get())?)?)?, wide(&per_channel(&variance.get())?)?)
             }
             running => {
                 let count = self.numel().checked_div(channels).unwrap_or(0);
@@ -113,7 +148,7 @@ impl Tensor {
                     let expected = "more than one value per channel in training, which has no variance otherwise";
                     return fail(Error::shape(OP, expected, self.ty().to_string()));
                 }
-                let (mean, centred, variance) = centre(self, Listed(Some(&others)))?;
+                let (mean, centred, variance) = centre(&x, Listed(Some(&others)))?;
                 if let (Some((mean_var, variance_var)), true) = (running, options.training) {
                     let unbiased = variance.detach()?.mul(count as f64 / (count as f64 - 1.0))?;
                     go_towards(mean_var, &mean.detach()?, options.momentum)?;
@@ -122,7 +157,7 @@ impl Tensor {
                 (centred, variance)
             }
         };
-        scaled(OP, &centred, &variance, weight.as_ref(), bias.as_ref(), options.eps)
+        narrow(scaled(OP, &centred, &variance, weight.as_ref(), bias.as_ref(), options.eps)?, self.dtype())
     }
 }
 
@@ -164,12 +199,12 @@ fn scaled(
             return Err(Error::shape(op, expected, t.ty().to_string()).at(Loc::caller()));
         }
     }
-    let mut y = x.mul(&square.add(eps)?.sqrt()?.recip()?)?;
-    if let Some(weight) = weight {
-        y = y.mul(weight)?;
+    let mut y = x.mul(&square.add(eps)?.rsqrt()?)?;
+    if let Some(weight) = wide_if(weight)? {
+        y = y.mul(&weight)?;
     }
-    if let Some(bias) = bias {
-        y = y.add(bias)?;
+    if let Some(bias) = wide_if(bias)? {
+        y = y.add(&bias)?;
     }
     Ok(y)
 }

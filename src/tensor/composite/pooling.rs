@@ -1,13 +1,28 @@
 //! Pooling: windows, then their maximum or mean.
 
 use crate::base::location::Scope;
-use crate::base::{Error, Loc, Result};
+use crate::base::{Error, Loc, Result, Scalar, Shape};
+use crate::op::Op;
 use crate::tensor::Tensor;
+use crate::tensor::arith::Operand;
 use crate::tensor::composite::convolution::pad;
-use crate::tensor::composite::need_float;
+use crate::tensor::composite::{fixed, narrow, need_float, wide};
+use crate::tensor::recorder::{emit_on, here};
 use crate::tensor::window::count;
 
 /// Settings of pooling over the last `D` axes.
+///
+/// ```
+/// # use stepgraph::*;
+/// # fn main() -> Result<()> {
+/// # let device = &Device::cpu();
+/// use stepgraph::nn::Pooling;
+/// let x = Tensor::new([[[1.0f32, 3.0, 2.0, 8.0]]], device)?;
+/// let overlapping = Pooling { stride: [1], ..Pooling::new([2]) };
+/// assert_eq!(x.max_pool1d(&overlapping)?.to_string(), "[[[3. 3. 8.]]]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pooling<const D: usize> {
     /// Elements of a window along each axis.
@@ -24,6 +39,16 @@ pub struct Pooling<const D: usize> {
 
 impl<const D: usize> Pooling<D> {
     /// Windows of `size`, side by side, without padding (PyTorch's defaults).
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[1.0f32, 3.0, 2.0, 8.0]]], device)?;
+    /// assert_eq!(x.max_pool1d(&nn::Pooling::new([2]))?.to_string(), "[[[3. 8.]]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(size: [usize; D]) -> Pooling<D> {
         Pooling { size, stride: size, padding: [0; D], dilation: [1; D], count_padding: true }
     }
@@ -31,6 +56,16 @@ impl<const D: usize> Pooling<D> {
 
 impl Tensor {
     /// Means of windows of `[.., length]`: see [`Tensor::avg_pool2d`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[1.0f32, 3.0, 2.0, 8.0]]], device)?;
+    /// assert_eq!(x.avg_pool1d(&nn::Pooling::new([2]))?.to_string(), "[[[2. 5.]]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn avg_pool1d(&self, options: &Pooling<1>) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -56,9 +91,56 @@ impl Tensor {
         average("avg_pool2d", self, options)
     }
 
+    /// Largest elements of windows of `[.., length]`: see [`Tensor::max_pool2d`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[1.0f32, 3.0, 2.0, 8.0]]], device)?;
+    /// assert_eq!(x.max_pool1d(&nn::Pooling::new([2]))?.to_string(), "[[[3. 8.]]]");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn max_pool1d(&self, options: &Pooling<1>) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        largest("max_pool1d", self, options)
+    }
+
+    /// Largest elements of windows of `[.., height, width]`; NaN if any is NaN. Padding is -inf. The gradient goes to the first of several largest elements
+    /// of a window, row by row (PyTorch's).
+    ///
+    /// ```
+    /// use stepgraph::nn::Pooling;
+    /// # use stepgraph::{Device, Result, Tensor};
+    /// # fn main() -> Result<()> {
+    /// let x = Tensor::from_vec((0..16).map(|i| i as f32).collect::<Vec<_>>(), [1, 1, 4, 4], &Device::cpu())?;
+    /// assert_eq!(x.max_pool2d(&Pooling::new([2, 2]))?.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Tensor::avg_pool2d`].
+    #[track_caller]
+    pub fn max_pool2d(&self, options: &Pooling<2>) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        largest("max_pool2d", self, options)
+    }
+
     /// The mean of each channel of `[n, channels, ..]` over all axes after it: `[n, channels]`. PyTorch's `adaptive_avg_pool` to one element.
     ///
     /// Errors: fewer than 3 axes; not a float tensor.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([[[[1.0f32, 2.0], [3.0, 6.0]]]], device)?;
+    /// assert_eq!(x.global_avg_pool()?.to_string(), "[[3.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn global_avg_pool(&self) -> Result<Tensor> {
         let _scope = Scope::enter();
@@ -110,11 +192,31 @@ fn first<const D: usize>() -> [isize; D] {
 #[track_caller]
 fn average<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>) -> Result<Tensor> {
     need_float(op, &[x])?;
+    let dtype = x.dtype();
+    let x = &wide(x)?;
     let sum = windows(op, x, options, 0.0)?.sum(first::<D>())?;
     if options.count_padding || options.padding == [0; D] {
-        return sum.div(options.size.iter().product::<usize>() as f64);
+        return narrow(sum.div(fixed(options.size.iter().product::<usize>() as f64))?, dtype);
     }
     // How many elements each window has, by the same sum over ones.
     let ones = Tensor::ones(&x.dims()[x.rank() - D..], x.dtype(), x.device())?;
-    sum.div(&windows(op, &ones, options, 0.0)?.sum(first::<D>())?)
+    narrow(sum.div(&windows(op, &ones, options, 0.0)?.sum(first::<D>())?)?, dtype)
+}
+
+#[track_caller]
+fn largest<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>) -> Result<Tensor> {
+    need_float(op, &[x])?;
+    let windows = windows(op, x, options, f64::NEG_INFINITY)?;
+    let axes = first::<D>();
+    // The first place of a window that holds its largest element, or a NaN; a maximum would share its gradient.
+    let top = windows.max_keepdim(axes)?;
+    let found = windows.eq(&top)?.or(&windows.ne(&windows)?)?;
+    let mut dims = vec![1; windows.rank()];
+    dims[..D].copy_from_slice(&options.size);
+    let count: usize = options.size.iter().product();
+    let place = emit_on(x.device(), &Op::Iota { shape: Shape::new(&dims)?, axes: (1 << D) - 1 }, &[], here())?;
+    let none = Operand::Scalar(Scalar::i64(count as i64).constant());
+    let winner = found.select(&place, none)?.min_keepdim(axes)?.eq(&place)?;
+    // Added to -0, every number stays as it is.
+    winner.select(&windows, fixed(-0.0))?.sum(axes)
 }

@@ -3,7 +3,7 @@
 use crate::base::Result;
 use crate::base::location::Scope;
 use crate::tensor::Tensor;
-use crate::tensor::composite::need_float;
+use crate::tensor::composite::{fixed, narrow, need_float, wide};
 
 /// Between 0, the sum of the exponentials of a row of -inf alone, and 1, the least sum of any other.
 const LESS_THAN_ANY_SUM: f64 = 0.5;
@@ -28,32 +28,43 @@ impl Tensor {
     pub fn softmax(&self, axis: isize) -> Result<Tensor> {
         let _scope = Scope::enter();
         let (exp, sum) = self.less_maximum("softmax", axis)?.exponentials(axis)?;
-        exp.div(&sum)
+        narrow(exp.div(&sum)?, self.dtype())
     }
 
     /// `x - max - log(sum(exp(x - max)))` along `axis`: the logarithm of [`Tensor::softmax`]. A row of nothing but -inf
     /// stays one, with zero gradients.
     ///
     /// Errors: as [`Tensor::softmax`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::new([0.0f32, 0.0], device)?;
+    /// assert_eq!(format!("{:.3}", x.log_softmax(0)?), "[-0.693 -0.693]");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
         let _scope = Scope::enter();
         let shifted = self.less_maximum("log_softmax", axis)?;
         let (_, sum) = shifted.exponentials(axis)?;
-        shifted.sub(&sum.log()?)
+        narrow(shifted.sub(&sum.log()?)?, self.dtype())
     }
 
     /// `x` less its maximum along `axis`; less nothing where that is -inf.
     fn less_maximum(&self, op: &'static str, axis: isize) -> Result<Tensor> {
         need_float(op, &[self])?;
-        let top = self.max_keepdim(axis)?.detach()?;
-        self.sub(&top.eq(f64::NEG_INFINITY)?.select(0.0, &top)?)
+        let x = wide(self)?;
+        let top = x.max_keepdim(axis)?.detach()?;
+        x.sub(&top.eq(fixed(f64::NEG_INFINITY))?.select(fixed(0.0), &top)?)
     }
 
     /// The exponentials, and their sum along `axis`, which is never 0.
     fn exponentials(&self, axis: isize) -> Result<(Tensor, Tensor)> {
         let exp = self.exp()?;
-        let sum = exp.sum_keepdim(axis)?.maximum(LESS_THAN_ANY_SUM)?;
+        let sum = exp.sum_keepdim(axis)?.maximum(fixed(LESS_THAN_ANY_SUM))?;
         Ok((exp, sum))
     }
 }

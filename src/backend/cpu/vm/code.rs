@@ -312,7 +312,6 @@ pub(super) struct Machine {
     pub short: Exec,
     /// Tiles of a few lanes.
     pub narrow: Exec,
-    pub fold: Fold,
     pub fold_rows: FoldRows,
     /// Instructions with 64-bit lanes.
     pub long: Long,
@@ -325,40 +324,6 @@ impl Machine {
             TILE if !long => self.full,
             0..=32 => self.narrow,
             _ => self.short,
-        }
-    }
-}
-
-/// Combines the lanes of one tile by halving, into its lane 0; `code` is one of the `Acc` codes.
-///
-/// # Safety
-/// The tile is valid; the CPU has the features of the instance.
-pub(super) type Fold = unsafe fn(code: Code, tile: *mut u8);
-
-/// Halves with vectors, then with scalars.
-#[inline(always)]
-unsafe fn fold_by<S: Simd>(instr: Instr, tile: *mut u8, f: impl Fn(S::V, S::V) -> S::V) {
-    // SAFETY: the contract of `Fold`.
-    unsafe {
-        let mut half = TILE / 2;
-        while half >= S::N {
-            for i in (0..half).step_by(S::N) {
-                let (x, y) = (tile.add(i * 4), tile.add((i + half) * 4));
-                S::store(x, f(S::load(x), S::load(y)));
-            }
-            half /= 2;
-        }
-        let lanes = std::slice::from_raw_parts_mut(tile.cast::<u32>(), 2 * half);
-        while half > 0 {
-            for i in 0..half {
-                lanes[i] = match instr {
-                    // Masks are not the reference's truth values.
-                    Instr::Or => lanes[i] | lanes[i + half],
-                    Instr::And => lanes[i] & lanes[i + half],
-                    _ => instr.eval(&[lanes[i] as u64, lanes[i + half] as u64]) as u32,
-                };
-            }
-            half /= 2;
         }
     }
 }
@@ -439,18 +404,6 @@ macro_rules! folds {
         word { $($word:tt)* }
         combine { $($c:ident $cm:ident [$ci:ident];)* }
     ) => {
-        /// [`Fold`].
-        #[inline(always)]
-        unsafe fn fold<S: Simd>(code: Code, tile: *mut u8) {
-            // SAFETY: the same contract.
-            unsafe {
-                match code {
-                    $(Code::$c => fold_by::<S>(Instr::$ci, tile, |a, b| S::$cm(a, b)),)*
-                    _ => debug_assert!(false, "{code:?} combines nothing"),
-                }
-            }
-        }
-
         /// [`FoldRows`].
         #[inline(always)]
         unsafe fn fold_rows<S: Simd>(code: Code, from: *const u8, to: *mut u8, row: usize, lanes: usize) {
@@ -483,19 +436,13 @@ macro_rules! machine {
                 unsafe { execute::<$simd, 2, true>(code, table, steps, count, lanes) }
             }
             $(#[target_feature(enable = $features)])?
-            unsafe fn fold(code: Code, tile: *mut u8) {
-                // SAFETY: the contract of `Fold`.
-                unsafe { super::fold::<$simd>(code, tile) }
-            }
-
-            $(#[target_feature(enable = $features)])?
             unsafe fn fold_rows(code: Code, from: *const u8, to: *mut u8, row: usize, lanes: usize) {
                 // SAFETY: the contract of `FoldRows`.
                 unsafe { super::fold_rows::<$simd>(code, from, to, row, lanes) }
             }
 
             pub(in super::super) const MACHINE: Machine =
-                Machine { full: $full, short, narrow, fold, fold_rows, long: $long };
+                Machine { full: $full, short, narrow, fold_rows, long: $long };
         }
     };
 }

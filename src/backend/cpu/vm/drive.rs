@@ -437,7 +437,7 @@ impl Run<'_> {
             if p.combines[i] != u32::MAX {
                 let code = p.code[p.combines[i] as usize + 1].code;
                 // SAFETY: the tile is the frame's.
-                unsafe { (p.machine.fold)(code, at) };
+                unsafe { (p.machine.fold_rows)(code, at, at, TILE, TILE) };
                 continue;
             }
             let mut half = TILE / 2;

@@ -14,10 +14,52 @@ pub(super) type Lanes = (*const u8, usize);
 /// Every operand and `into` are valid for `lanes` lanes of their types; the CPU has the features of the instance.
 pub(super) type Long = unsafe fn(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: usize);
 
-/// Where the operand's lane `i` lies, as a `T`.
+/// Lanes read before any is written: the compiler then need not fear that a result overwrites what it still reads.
+const CHUNK: usize = 16;
+
+/// Lanes `i..` of an operand.
+///
+/// # Safety
+/// `N` lanes from `i` on are valid, or the operand is a word.
 #[inline(always)]
-fn lane<T>(a: Lanes, i: usize) -> *const T {
-    a.0.cast::<T>().wrapping_add(i)
+unsafe fn lanes_at<T: Copy, const N: usize>(a: Lanes, i: usize) -> [T; N] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if a.1 == 0 {
+            [a.0.cast::<T>().read_unaligned(); N]
+        } else {
+            a.0.cast::<T>().add(i).cast::<[T; N]>().read_unaligned()
+        }
+    }
+}
+
+/// `into[i] = f(a[i], b[i], c[i])`.
+///
+/// # Safety
+/// As [`Long`].
+#[inline(always)]
+unsafe fn three<A: Copy, B: Copy, C: Copy, O: Copy>(
+    [a, b, c]: [Lanes; 3],
+    into: *mut u8,
+    lanes: usize,
+    f: impl Fn(A, B, C) -> O,
+) {
+    let out = into.cast::<O>();
+    // SAFETY: the caller's contract.
+    unsafe {
+        let whole = lanes / CHUNK * CHUNK;
+        for i in (0..whole).step_by(CHUNK) {
+            let (a, b, c) = (lanes_at::<A, CHUNK>(a, i), lanes_at::<B, CHUNK>(b, i), lanes_at::<C, CHUNK>(c, i));
+            let results: [O; CHUNK] = std::array::from_fn(|k| f(a[k], b[k], c[k]));
+            out.add(i).cast::<[O; CHUNK]>().write_unaligned(results);
+        }
+        for i in whole..lanes {
+            let [x] = lanes_at::<A, 1>(a, i);
+            let [y] = lanes_at::<B, 1>(b, i);
+            let [z] = lanes_at::<C, 1>(c, i);
+            out.add(i).write_unaligned(f(x, y, z));
+        }
+    }
 }
 
 /// `into[i] = f(a[i])`.
@@ -25,42 +67,29 @@ fn lane<T>(a: Lanes, i: usize) -> *const T {
 /// # Safety
 /// As [`Long`].
 #[inline(always)]
-unsafe fn one<A: Copy, O>(a: Lanes, into: *mut u8, lanes: usize, f: impl Fn(A) -> O) {
-    let into = into.cast::<O>();
-    // SAFETY: the caller's contract.
-    unsafe {
-        if a.1 == 0 {
-            let x = lane::<A>(a, 0).read_unaligned();
-            (0..lanes).for_each(|i| into.add(i).write_unaligned(f(x)));
-        } else {
-            (0..lanes).for_each(|i| into.add(i).write_unaligned(f(lane::<A>(a, i).read_unaligned())));
-        }
-    }
+unsafe fn one<A: Copy, O: Copy>(a: Lanes, into: *mut u8, lanes: usize, f: impl Fn(A) -> O) {
+    // SAFETY: the caller's contract; nothing is read of a `()`.
+    unsafe { three::<A, (), (), O>([a, a, a], into, lanes, |x, (), ()| f(x)) }
 }
 
-/// `into[i] = f(a[i], b[i])`.
+/// `into[i] = f(a[i], b[i])`, with a loop of its own where one of them is a word.
 ///
 /// # Safety
 /// As [`Long`].
 #[inline(always)]
-unsafe fn two<A: Copy, B: Copy, O>(a: Lanes, b: Lanes, into: *mut u8, lanes: usize, f: impl Fn(A, B) -> O) {
-    let out = into.cast::<O>();
+unsafe fn two<A: Copy, B: Copy, O: Copy>(a: Lanes, b: Lanes, into: *mut u8, lanes: usize, f: impl Fn(A, B) -> O) {
     // SAFETY: the caller's contract.
     unsafe {
         match (a.1, b.1) {
             (0, _) => {
-                let x = lane::<A>(a, 0).read_unaligned();
+                let [x] = lanes_at::<A, 1>(a, 0);
                 one(b, into, lanes, |y| f(x, y));
             }
             (_, 0) => {
-                let y = lane::<B>(b, 0).read_unaligned();
+                let [y] = lanes_at::<B, 1>(b, 0);
                 one(a, into, lanes, |x| f(x, y));
             }
-            _ => {
-                for i in 0..lanes {
-                    out.add(i).write_unaligned(f(lane::<A>(a, i).read_unaligned(), lane::<B>(b, i).read_unaligned()));
-                }
-            }
+            _ => three::<A, B, (), O>([a, b, a], into, lanes, |x, y, ()| f(x, y)),
         }
     }
 }
@@ -71,28 +100,23 @@ unsafe fn two<A: Copy, B: Copy, O>(a: Lanes, b: Lanes, into: *mut u8, lanes: usi
 /// As [`Long`].
 #[inline(always)]
 unsafe fn choose(c: Lanes, a: Lanes, b: Lanes, into: *mut u8, lanes: usize) {
+    let pick = |c: u32, x: u64, y: u64| if c != 0 { x } else { y };
     // SAFETY: the caller's contract.
     unsafe {
-        let pick = |c: u32, x: u64, y: u64| if c != 0 { x } else { y };
         if c.1 == 0 {
-            return one(if lane::<u32>(c, 0).read_unaligned() != 0 { a } else { b }, into, lanes, |x: u64| x);
+            let [c] = lanes_at::<u32, 1>(c, 0);
+            return one(if c != 0 { a } else { b }, into, lanes, |x: u64| x);
         }
         match (a.1, b.1) {
             (0, _) => {
-                let x = lane::<u64>(a, 0).read_unaligned();
+                let [x] = lanes_at::<u64, 1>(a, 0);
                 two(c, b, into, lanes, |c, y| pick(c, x, y));
             }
             (_, 0) => {
-                let y = lane::<u64>(b, 0).read_unaligned();
+                let [y] = lanes_at::<u64, 1>(b, 0);
                 two(c, a, into, lanes, |c, x| pick(c, x, y));
             }
-            _ => {
-                for i in 0..lanes {
-                    let at = |l: Lanes| lane::<u64>(l, i).read_unaligned();
-                    let r = pick(lane::<u32>(c, i).read_unaligned(), at(a), at(b));
-                    into.cast::<u64>().add(i).write_unaligned(r);
-                }
-            }
+            _ => three([c, a, b], into, lanes, pick),
         }
     }
 }
@@ -120,6 +144,9 @@ unsafe fn run(instr: Instr, args: [Lanes; 3], into: *mut u8, lanes: usize) {
             Instr::LAnd => each!(i64, a: i64, b: i64 => a & b),
             Instr::LOr => each!(i64, a: i64, b: i64 => a | b),
             Instr::LXor => each!(i64, a: i64, b: i64 => a ^ b),
+            // As the reference: nothing is left of a shift out of range, but its sign to the right.
+            Instr::LShl => each!(i64, a: i64, b: i64 => if b as u64 >= 64 { 0 } else { a.wrapping_shl(b as u32) }),
+            Instr::LShr => each!(i64, a: i64, b: i64 => a.wrapping_shr((b as u64).min(63) as u32)),
             Instr::LEq => each!(u32, a: i64, b: i64 => truth(a == b)),
             Instr::LLt => each!(u32, a: i64, b: i64 => truth(a < b)),
             Instr::LSelect | Instr::DSelect => choose(args[0], args[1], args[2], into, lanes),

@@ -292,6 +292,7 @@ impl<'k> Lower<'k> {
                     let own = match instr {
                         Instr::Div | Instr::Sqrt => 4,
                         Instr::Rem => 16,
+                        _ if instr.is_call() => 800,
                         _ if is_long(*instr) => 16,
                         _ => 1,
                     };

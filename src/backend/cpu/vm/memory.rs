@@ -273,9 +273,11 @@ impl Run<'_> {
             Role::Inner => dst.fill(self.inner[axis] as i64),
             Role::Group => pieces(&self.program.space.group, self.first, self.lanes, |piece| {
                 let c = piece.at[axis] as i64;
-                let step = (axis + 1 == piece.at.len()) as i64;
-                for (i, d) in dst[piece.lane..piece.lane + piece.len].iter_mut().enumerate() {
-                    *d = c + i as i64 * step;
+                let dst = &mut dst[piece.lane..piece.lane + piece.len];
+                if axis + 1 == piece.at.len() {
+                    (c..).zip(dst).for_each(|(c, d)| *d = c);
+                } else {
+                    dst.fill(c);
                 }
             }),
         }

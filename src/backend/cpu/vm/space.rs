@@ -378,7 +378,7 @@ pub(super) const ELEMENT_NS: f64 = 0.5;
 fn weight(instr: Instr) -> f64 {
     match instr {
         // About 20 ns a lane.
-        _ if is_call(instr) => 800.0,
+        _ if instr.is_call() => 800.0,
         _ if is_long(instr) => 16.0,
         Instr::Div | Instr::Sqrt => 5.0,
         Instr::SinArg | Instr::CosArg => 6.0,
@@ -387,37 +387,6 @@ fn weight(instr: Instr) -> f64 {
         Instr::Bits | Instr::FromBits => 0.0,
         _ => 1.0,
     }
-}
-
-/// Whether an instruction calls a function for each lane.
-fn is_call(instr: Instr) -> bool {
-    use Instr::*;
-    matches!(
-        instr,
-        DRem | DExp
-            | DExp2
-            | DExpm1
-            | DLog
-            | DLog2
-            | DLog10
-            | DLog1p
-            | DSin
-            | DCos
-            | DTan
-            | DSinh
-            | DCosh
-            | DTanh
-            | DAsin
-            | DAcos
-            | DAtan
-            | DAtan2
-            | DAsinh
-            | DAcosh
-            | DAtanh
-            | DErf
-            | DErfc
-            | DPow
-    )
 }
 
 /// A guess at the time of one walk, good enough to choose between walks.
