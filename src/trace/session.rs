@@ -239,15 +239,6 @@ impl Session {
         }
     }
 
-    /// Marks what was promised in this call and is not there: a later call must not promise the same handles again.
-    fn fail_promised(&self, error: &Error) {
-        for ordinal in 0..self.ordinal() {
-            if let Some(t) = &self.event(ordinal).template {
-                let _ = t.0.state.set(Err(error.clone()));
-            }
-        }
-    }
-
     /// Clears the call's state and replaces the templates it used up.
     fn reset(&mut self) {
         let stamp = self.stamp;
