@@ -55,6 +55,20 @@ fn shadowed_op(c: &mut Criterion) {
     group.finish();
 }
 
+/// Nanoseconds per op run eagerly on 16 elements: a chain of 550 adds less one of 50, per op.
+fn eager_op(c: &mut Criterion) {
+    let mut group = c.benchmark_group("eager_op");
+    for (name, device) in [("cpu_16", Device::cpu()), ("null_16", Device::null())] {
+        let (long, short) = (ok(Chain::adds(16, 550, &device)), ok(Chain::adds(16, 50, &device)));
+        group.bench_function(name, |bench| {
+            bench.iter_custom(|iters| {
+                difference(iters, || drop(black_box(ok(long.run()))), || drop(black_box(ok(short.run())))) / 500
+            })
+        });
+    }
+    group.finish();
+}
+
 /// Nanoseconds per `Var` read and written in a step: 250 `Var`s less 50, per `Var`.
 fn var_update(c: &mut Criterion) {
     let device = Device::null();
@@ -133,5 +147,5 @@ fn compile(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, shadowed_op, var_update, call, replay, compile);
+criterion_group!(benches, shadowed_op, eager_op, var_update, call, replay, compile);
 criterion_main!(benches);

@@ -16,7 +16,7 @@ use stepgraph::nn::{BatchNorm2d, Conv2d, Convolution, Dropout, Function, Linear,
 use stepgraph::optim::{AdamW, AdamWConfig, Schedule};
 use stepgraph::{CpuOptions, Device, Error, Result, Rng, Tensor, jit};
 
-/// Two convolutions, pooling and two linear layers on 1797 digits of 8 x 8 pixels.
+/// Three convolutions, pooling and a linear layer on 1797 digits of 8 x 8 pixels.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -26,7 +26,7 @@ struct Args {
     /// Digits per step
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024))]
     batch: u64,
-    #[arg(long, default_value_t = 2e-3)]
+    #[arg(long, default_value_t = 5e-3)]
     lr: f64,
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -50,16 +50,17 @@ fn network(rng: &Rng, device: &Device) -> Result<Sequential> {
         .then(Conv2d::new(1, 16, [3, 3], same, rng, device)?)
         .then(BatchNorm2d::new(16, device)?)
         .then(Relu)
-        .then(pool())
         .then(Conv2d::new(16, 32, [3, 3], same, rng, device)?)
         .then(BatchNorm2d::new(32, device)?)
         .then(Relu)
         .then(pool())
-        .then(Function(|x: &Tensor| x.reshape([x.dims()[0], 32 * PIXELS / 16])))
-        .then(Dropout::new(0.2, rng))
-        .then(Linear::new(32 * PIXELS / 16, 64, rng, device)?)
+        .then(Conv2d::new(32, 64, [3, 3], same, rng, device)?)
+        .then(BatchNorm2d::new(64, device)?)
         .then(Relu)
-        .then(Linear::new(64, CLASSES, rng, device)?))
+        .then(pool())
+        .then(Function(|x: &Tensor| x.reshape([x.dims()[0], 64 * PIXELS / 16])))
+        .then(Dropout::new(0.3, rng))
+        .then(Linear::new(64 * PIXELS / 16, CLASSES, rng, device)?))
 }
 
 /// Pixels from 0 to 1, and labels.

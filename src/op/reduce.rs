@@ -2,7 +2,8 @@
 //! and rounded once; those of integers and truth values are i64.
 //!
 //! A maximum or minimum over no elements is refused, since it has no value. The gradient of a
-//! maximum or minimum is shared evenly among ties. That of a product is the product of the other elements, zeros among them
+//! maximum or minimum is shared evenly among ties; where it is NaN nothing equals it, and all elements get 0 (`torch.amax`
+//! gives them NaN). That of a product is the product of the other elements, zeros among them
 //! or not.
 
 use smallvec::{SmallVec, smallvec};

@@ -10,8 +10,9 @@
 //! operations between floats; not through [`Tensor::detach`], comparisons, or operations inside [`no_grad`].
 //!
 //! At kinks gradients are PyTorch's: 0 for `relu` and `abs` at 0, half of it to each at ties of `maximum` and `minimum`,
-//! evenly shared among ties of `max` and `min` over axes. Where a maximum over axes is NaN, no element equals it, and all of
-//! them get 0, as from `torch.amax`.
+//! evenly shared among ties of `max` and `min` over axes (as from `torch.amax`). One case differs: where such a maximum or
+//! minimum is NaN, no element equals it, and all of them get 0; `torch.amax` divides by their number, 0, and gives them
+//! NaN, and `torch.max` without axes shares the gradient among the elements that are NaN.
 //!
 //! Inside a step the same calls are recorded: a replay compares one event, as for `backward`.
 

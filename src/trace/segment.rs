@@ -12,6 +12,10 @@ use crate::trace::reference::Reference;
 use crate::trace::session::Session;
 use crate::trace::tree::{Def, Kind, ValId};
 
+#[cfg(test)]
+#[path = "segment_tests.rs"]
+mod tests;
+
 /// Plans of one segment before one plan for the union of all survivors is made.
 const PLANS: usize = 4;
 

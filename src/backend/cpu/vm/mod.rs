@@ -3,7 +3,7 @@
 //! A program works on tiles of 128 lanes. [`space`] chooses which points of the domain share a tile, [`lower`]
 //! and [`emit`] schedule the body into machine code and spills, [`code`] and [`threaded`] execute it with
 //! one instance per instruction set, [`drive`] loops over tiles and combines reductions, [`memory`] does the
-//! accesses that are not contiguous, [`long`] the 64-bit lanes; [`scan`], [`sort`], [`scatter_add`] and [`scatter_index`] are the calls
+//! accesses that are not contiguous, [`long`] the 64-bit lanes; `scan`, `sort`, `scatter_add` and `scatter_index` are the calls
 //! along an axis, which are no programs. May rely on `base` and `kernel`;
 //! guarantees the bits of [`crate::kernel::eval`] (NaN payloads excepted) for every instruction set and any
 //! number of parts. The launcher sets the floating-point control word.
