@@ -535,7 +535,7 @@ impl CustomOp {
     /// # use stepgraph::*;
     /// # fn main() -> Result<()> {
     /// # let device = &Device::cpu();
-    /// let named = jit::custom_op("named")
+    /// let twice = jit::custom_op("named")
     ///     .cpu(|k| {
     ///         let x = k.inputs[0].as_slice::<f32>()?;
     ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
