@@ -4,6 +4,8 @@
 //! tensors above know only these traits. May rely on floors 0 to 6.
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod dispatch;
 pub mod null;
 
