@@ -4,7 +4,20 @@
 //! the step and its [`Signature`] alone, so equal steps share one compiled program. May rely on [`crate::kernel`];
 //! knows nothing of the driver.
 
-use crate::base::Result;
+mod axes;
+mod body;
+mod form;
+mod pointwise;
+mod reduce;
+mod scalar;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use crate::backend::cuda::render::body::Body;
+use crate::backend::cuda::render::form::Form;
+use crate::base::{Error, Result};
+use crate::kernel::Kernel;
 use crate::plan::StepKind;
 
 /// How an entry point is given an argument's address, or the host scalars.
@@ -16,7 +29,7 @@ pub enum Place {
     Block,
 }
 
-/// What an entry point's parameters are, in this order: `const u64* block` if anything is [`Place::Block`]; per
+/// What an entry point's parameters are, in this order: `const u64* block` if [`Signature::has_block`]; per
 /// argument of the step a pointer or a `u32` position in the block; per parameter of the step a `u64` word or
 /// a `u32` position; `u32* flag` if [`Rendered::flag`]; `unsigned char* scratch` if [`Rendered::scratch_bytes`] is not 0.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -57,8 +70,51 @@ pub struct Stage {
     pub shared_bytes: u32,
 }
 
+impl Signature {
+    /// Whether entries take the parameter block, for a step with this many parameters.
+    pub fn has_block(&self, params: usize) -> bool {
+        self.args.contains(&Place::Block) || params > 0 && self.params == Place::Block
+    }
+}
+
+/// Most thread blocks along x.
+const MOST_BLOCKS: usize = i32::MAX as usize;
+
 /// The source of a step. `label` (the ops it computes) gives its entry a name that profilers show.
+///
+/// Errors: matrix products, which are no kernels of ours; a user's kernel without CUDA source.
 pub fn render(step: &StepKind, label: &str, signature: &Signature) -> Result<Rendered> {
-    let _ = (step, label, signature);
-    Err(crate::base::Error::bug("cuda", "not rendered yet"))
+    render_within(step, label, signature, MOST_BLOCKS)
+}
+
+/// [`render`] with launches of at most `most_blocks` thread blocks.
+fn render_within(step: &StepKind, label: &str, signature: &Signature, most_blocks: usize) -> Result<Rendered> {
+    let mut form = Form::new(label, most_blocks);
+    match step {
+        StepKind::Kernel(kernel) => render_kernel(&mut form, kernel, signature)?,
+        StepKind::Library(library) => return Err(Error::bug("cuda", format!("{library:?} is not rendered"))),
+    }
+    Ok(form.program.finish())
+}
+
+fn render_kernel(form: &mut Form, kernel: &Kernel, signature: &Signature) -> Result<()> {
+    let expected = kernel.args.len();
+    if signature.args.len() != expected || signature.guarded.len() != expected {
+        return Err(Error::bug("cuda", format!("a signature of {} arguments for {expected}", signature.args.len())));
+    }
+    form.program.flag = body::uses_flag(kernel, signature);
+    if kernel.outer() == 0 {
+        // Nothing runs.
+        return Ok(());
+    }
+    let kernel = axes::collapse(kernel);
+    let mut body = Body::new(&kernel, signature);
+    let pointwise_only = body.passes.iter().all(|p| p.reduces.is_empty()) && body.row_roots.is_empty();
+    if kernel.inner() == 1 || pointwise_only && kernel.inner() > 0 {
+        // Every axis alike: more of them become one.
+        let flat = Kernel { reduced: vec![false; kernel.domain.len()], ..kernel.clone() };
+        let flat = axes::collapse(&flat);
+        return pointwise::pointwise(form, &mut Body::new(&flat, signature));
+    }
+    reduce::reduce(form, &mut body)
 }
