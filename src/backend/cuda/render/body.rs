@@ -85,11 +85,14 @@ impl<'k> Body<'k> {
         let k = self.kernel;
         let n = k.body.len();
         let reduces = k.inner() > 1;
+        let effect = |i: &usize| matches!(k.body[*i], Inst::Store { .. } | Inst::Gather { .. });
+        let live = self.closure(&(0..n).filter(effect).collect::<Vec<_>>());
         let mut depth = vec![0; n];
         for (i, inst) in k.body.iter().enumerate() {
             depth[i] = Self::operands(inst).iter().map(|v| depth[v.0 as usize]).max().unwrap_or(0);
             if let Inst::Reduce { .. } = inst
                 && reduces
+                && live[i]
             {
                 let pass = depth[i];
                 self.passes.resize(self.passes.len().max(pass + 1), Pass::default());
@@ -246,8 +249,8 @@ impl<'k> Body<'k> {
                 }
             }
         }
-        for i in 0..needed.len() {
-            if needed[i] && (!rows || self.levels[i] == Level::Row) {
+        for (i, _) in needed.iter().enumerate().filter(|n| *n.1) {
+            if !rows || self.levels[i] == Level::Row {
                 self.statement(out, i)?;
             }
         }

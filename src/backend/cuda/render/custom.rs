@@ -46,7 +46,7 @@ pub fn custom(form: &mut Form, custom: &Custom, signature: &Signature) -> Result
         list.extend(custom.inputs.iter().enumerate().map(address));
         list.extend(custom.scalars.iter().map(value));
         let keep = call.keep(out_arg);
-        out.open(format!("{keep}"));
+        out.open(keep.trim_end());
         out.line(format!("({to})[i] = 0;"));
         out.line(format!("compute({});", list.join(", ")));
         out.close();

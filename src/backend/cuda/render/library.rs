@@ -43,12 +43,7 @@ impl Call<'_> {
     }
 
     /// An entry whose body is the work of one of `count` threads, number `i`; `stores` says whether it writes outputs.
-    pub fn entry(
-        &self,
-        form: &mut Form,
-        count: usize,
-        write: impl FnOnce(&mut Source) -> Result<()>,
-    ) -> Result<()> {
+    pub fn entry(&self, form: &mut Form, count: usize, write: impl FnOnce(&mut Source) -> Result<()>) -> Result<()> {
         let mut out = Source::default();
         let name = form.entry();
         self.head(&mut out, &name, THREADS);
@@ -156,7 +151,8 @@ fn render_scan(form: &mut Form, scan: &Scan, signature: &Signature) -> Result<()
         return Ok(());
     }
     call.entry(form, outer * inner, |out| {
-        out.line(format!("const i64 o = (i64)(i / {inner}ull), n = (i64)(i % {inner}ull);"));
+        out.line(format!("const i64 o = (i64)(i / {inner}ull);"));
+        out.line(format!("const i64 n = (i64)(i % {inner}ull);"));
         let first = if scan.reverse { len as i64 - 1 } else { 0 };
         let step = if scan.reverse { -1 } else { 1 };
         let axis = first.to_string();
@@ -224,7 +220,10 @@ fn scatter_index(form: &mut Form, scatter: &ScatterIndex, signature: &Signature)
     }
     // The last position is the largest.
     call.entry(form, outer * count * inner, |out| {
-        out.line(format!("const u64 n = i % {inner}ull, j = i / {inner}ull % {count}ull, o = i / {}ull;", count * inner));
+        out.line(format!(
+            "const u64 n = i % {inner}ull, j = i / {inner}ull % {count}ull, o = i / {}ull;",
+            count * inner
+        ));
         clamped(out, &format!("a0[{}]", at(&scatter.index, ["o", "j", "n"])), len);
         out.line(format!("{}atomicMax(a1 + ((o * {len}ull + (u64)to) * {inner}ull + n), (i64)j);", call.keep(1)));
         Ok(())
@@ -276,7 +275,9 @@ fn scatter_add(form: &mut Form, scatter: &ScatterAdd, signature: &Signature) -> 
         Ok(())
     })?;
     call.entry(form, outer * len * inner, |out| {
-        out.line(format!("const u64 n = i % {inner}ull, to = i / {inner}ull % {len}ull, o = i / {}ull;", len * inner));
+        out.line(format!("const u64 n = i % {inner}ull;"));
+        out.line(format!("const u64 to = i / {inner}ull % {len}ull;"));
+        out.line(format!("const u64 o = i / {}ull;", len * inner));
         let part = |axis: usize, what: &str| if lists[axis] == 1 { "0ull".to_string() } else { what.to_string() };
         out.line(format!("const u64 line = {} * {}ull + {};", part(0, "o"), lists[1], part(1, "n")));
         out.line(format!("const {k}* __restrict__ sorted = (const {k}*)(scratch + {sorted}ull) + line * {count}ull;"));

@@ -6,10 +6,13 @@
 
 mod axes;
 mod body;
+mod custom;
 mod form;
+mod library;
 mod pointwise;
 mod reduce;
 mod scalar;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -92,7 +95,7 @@ fn render_within(step: &StepKind, label: &str, signature: &Signature, most_block
     let mut form = Form::new(label, most_blocks);
     match step {
         StepKind::Kernel(kernel) => render_kernel(&mut form, kernel, signature)?,
-        StepKind::Library(library) => return Err(Error::bug("cuda", format!("{library:?} is not rendered"))),
+        StepKind::Library(call) => library::library(&mut form, call, signature)?,
     }
     Ok(form.program.finish())
 }

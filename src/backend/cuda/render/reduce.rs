@@ -104,15 +104,15 @@ impl Worker {
         }
         if several {
             let block = body.number(order.block as u64);
+            out.pragma("#pragma unroll 1");
             out.open(format!("for ({t} b = 0; b < {count}; b += {block})"));
             out.line(format!("const {t} end = {count} - b < {block} ? {count} : b + {block};"));
             reduces.iter().for_each(|&(r, c)| out.line(format!("{} sum{r} = {c}::identity();", body.ty(r))));
             let from = if steps == 1 { "b".to_string() } else { format!("b + {first}") };
+            out.pragma("#pragma unroll 4");
             out.open(format!("for ({t} j = {from}; j < end; {step})"));
         } else {
-            if self == Worker::Lanes {
-                out.pragma("#pragma unroll");
-            }
+            out.pragma(if self == Worker::Lanes { "#pragma unroll" } else { "#pragma unroll 4" });
             out.open(format!("for ({t} j = {first}; j < {count}; {step})"));
         }
         let axes = body.axes(true);

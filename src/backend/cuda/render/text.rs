@@ -42,6 +42,8 @@ impl Source {
 pub struct Program {
     /// Entries and what only they use.
     pub entries: String,
+    /// A user's source, which comes before them.
+    pub user: String,
     pub stages: Vec<Stage>,
     pub scratch_bytes: usize,
     pub flag: bool,
@@ -56,26 +58,31 @@ typedef unsigned long long u64;
 ";
 
 /// In the order in which pieces may use each other.
-const PIECES: [&str; 2] =
-    [include_str!("../../../../kernels/scalar.cu"), include_str!("../../../../kernels/reduce.cu")];
+const PIECES: [&str; 3] = [
+    include_str!("../../../../kernels/scalar.cu"),
+    include_str!("../../../../kernels/reduce.cu"),
+    include_str!("../../../../kernels/sort.cu"),
+];
 
 impl Program {
     /// The text, with the pieces it uses.
     pub fn finish(self) -> Rendered {
         let entries = without_unused(&self.entries);
-        let mut used = entries;
-        let combines: Vec<Combine> = Combine::ALL.into_iter().filter(|&c| mentions(&used, combine_name(c))).collect();
-        let structs: String = combines.iter().map(|&c| combine_text(c)).collect();
-        used.insert_str(0, &structs);
+        let combines = Combine::ALL.into_iter().filter(|&c| mentions(&entries, combine_name(c)));
+        let mut used: String = combines.map(combine_text).collect();
         for (name, text) in pieces().into_iter().rev() {
-            if mentions(&used, name) {
+            let by_user = CONVERSIONS.contains(&name) && mentions(&self.user, name);
+            if mentions(&used, name) || mentions(&entries, name) || by_user {
                 used.insert_str(0, &format!("{}\n\n", text.trim()));
             }
         }
-        let source = format!("{TYPES}\n{used}");
+        let source = format!("{TYPES}\n{used}{}{entries}", self.user);
         Rendered { source, stages: self.stages, scratch_bytes: self.scratch_bytes, flag: self.flag }
     }
 }
+
+/// What a user's source may use without defining it.
+const CONVERSIONS: [&str; 4] = ["from_f16", "to_f16", "from_bf16", "to_bf16"];
 
 /// Names and texts of the pieces.
 fn pieces() -> Vec<(&'static str, &'static str)> {

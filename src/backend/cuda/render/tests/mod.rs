@@ -1,6 +1,7 @@
 //! Rendered texts, compiled by g++ and compared with the reference interpreter bit for bit.
 
 mod kernels;
+mod library;
 
 use std::fmt::Write;
 use std::process::Command;
