@@ -29,6 +29,9 @@ pub struct Storage {
 pub(in crate::backend) enum Memory {
     /// Host memory of the CPU backend.
     Host(cpu::memory::Block),
+    /// Device memory of a CUDA backend.
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::pool::Block),
     /// None: the null backend computes nothing.
     Null,
 }
@@ -74,7 +77,14 @@ pub struct LaunchResult {
     pub kernel_failed: bool,
     /// Outputs written in place.
     pub in_place: u32,
+    /// Whether an index was out of range is not known yet: [`Backend::take_raised`] tells once this launch has ended. Then
+    /// outputs written in place hold the new values or, with a bad index, the old ones; others that are to replace a
+    /// `Var`'s value must wait for the answer.
+    pub pending: Option<Ticket>,
 }
+
+/// The number of a launch whose index flag is told later.
+pub type Ticket = u64;
 
 /// A compiled plan.
 pub trait Executable: Send + Sync {
@@ -117,6 +127,14 @@ pub trait Backend: Send + Sync {
     }
     /// Gives free memory back to the system.
     fn trim(&self) {}
+    /// Waits for all that was launched.
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Tickets of launches that found an index out of range, among those that have ended; each is given once.
+    fn take_raised(&self) -> Vec<Ticket> {
+        Vec::new()
+    }
 }
 
 /// Memory of a device.

@@ -6,6 +6,9 @@
 //! | `STEPGRAPH_ISA` | `avx512`, `avx2` or `portable`: forces an instruction set (default: the best there is) |
 //! | `STEPGRAPH_DUMP` | a folder: graphs, plans and machine code are written there as text |
 //! | `STEPGRAPH_DISPATCH` | `loop`: the interpreting dispatcher instead of the compiled one |
+//! | `STEPGRAPH_CUDA_LIBS` | folders that hold NVRTC and cuBLASLt, separated by `:`, where the loader does not find them |
+//! | `STEPGRAPH_CACHE` | a folder for compiled kernels (default: `stepgraph` in `XDG_CACHE_HOME` or `~/.cache`); `off`: none |
+//! | `CUDA_HOME`, `CUDA_PATH`, `VIRTUAL_ENV`, `CONDA_PREFIX` | where toolkits and Python packages of NVIDIA's lie |
 //! | `STEPGRAPH_LOG` | filter of the log that the examples print |
 
 use std::path::PathBuf;
@@ -19,6 +22,14 @@ pub struct Config {
     pub dump: Option<PathBuf>,
     pub dispatch_loop: bool,
     pub log: Option<String>,
+    /// Folders with NVIDIA's libraries.
+    pub cuda_libs: Vec<PathBuf>,
+    /// Roots of CUDA toolkits.
+    pub cuda_homes: Vec<PathBuf>,
+    /// Roots of Python environments.
+    pub python_envs: Vec<PathBuf>,
+    /// Where compiled kernels are kept.
+    pub cache: Option<PathBuf>,
 }
 
 /// The process's configuration.
@@ -38,6 +49,17 @@ pub fn config() -> &'static Config {
             dump: var("STEPGRAPH_DUMP").map(PathBuf::from),
             dispatch_loop: var("STEPGRAPH_DISPATCH").is_some_and(|v| v == "loop"),
             log: var("STEPGRAPH_LOG"),
+            cuda_libs: var("STEPGRAPH_CUDA_LIBS").iter().flat_map(|v| std::env::split_paths(v)).collect(),
+            cuda_homes: ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(var).map(PathBuf::from).collect(),
+            python_envs: ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(var).map(PathBuf::from).collect(),
+            cache: match var("STEPGRAPH_CACHE") {
+                Some(v) if v == "off" => None,
+                Some(v) => Some(PathBuf::from(v)),
+                None => var("XDG_CACHE_HOME")
+                    .map(PathBuf::from)
+                    .or_else(|| Some(PathBuf::from(var("HOME")?).join(".cache")))
+                    .map(|c| c.join("stepgraph")),
+            },
         }
     })
 }

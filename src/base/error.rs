@@ -71,10 +71,27 @@ pub enum ErrorKind {
     Unsupported { op: String, device: String, detail: String },
     /// Memory ran out.
     #[error(
-        "out of memory: needed {need} bytes with {live} bytes live and {}; free tensors or raise the limit, then call the step again",
-        limit_text(.limit)
+        "out of memory: needed {need} bytes with {live} bytes live and {}{}; free tensors or raise the limit, then call the step again",
+        limit_text(.limit, .free),
+        holders_text(.holders)
     )]
-    OutOfMemory { need: usize, live: usize, limit: Option<usize> },
+    OutOfMemory {
+        need: usize,
+        live: usize,
+        limit: Option<usize>,
+        /// Free bytes of the device, where it says.
+        free: Option<usize>,
+        /// The largest holders, largest first: "3 of 1048576 bytes".
+        holders: Vec<String>,
+    },
+    /// A device that cannot be used here.
+    #[error("{device} is not available: {detail}")]
+    Unavailable { device: String, detail: String },
+    /// The device is unusable from here on.
+    #[error(
+        "the device is lost: {call} failed with {code}; what was under way is gone and its memory cannot be read, so start the process again from saved state"
+    )]
+    DeviceLost { call: String, code: String },
     /// A kernel or dispatch could not be compiled.
     #[error("compiling {kernel} failed: {log}")]
     Compile { kernel: String, log: String },
@@ -114,11 +131,16 @@ pub enum ErrorKind {
     Bug { pass: String, detail: String },
 }
 
-fn limit_text(limit: &Option<usize>) -> String {
-    match limit {
-        Some(bytes) => format!("a limit of {bytes}"),
-        None => "no more to be had from the system".to_string(),
+fn limit_text(limit: &Option<usize>, free: &Option<usize>) -> String {
+    match (limit, free) {
+        (Some(bytes), _) => format!("a limit of {bytes}"),
+        (None, Some(free)) => format!("{free} free on the device"),
+        (None, None) => "no more to be had from the system".to_string(),
     }
+}
+
+fn holders_text(holders: &[String]) -> String {
+    if holders.is_empty() { String::new() } else { format!(" (largest holders: {})", holders.join(", ")) }
 }
 
 impl Error {

@@ -220,7 +220,7 @@ impl Dispatcher {
                 in_place += 1;
             }
         }
-        Ok(LaunchResult { index_flag: flags != 0, kernel_failed: flags & KERNEL_FAILED != 0, in_place })
+        Ok(LaunchResult { index_flag: flags != 0, kernel_failed: flags & KERNEL_FAILED != 0, in_place, pending: None })
     }
 
     #[inline]

@@ -90,10 +90,37 @@ pub struct Script {
 impl Script {
     /// The script of a plan, given one call per step, made for that step.
     pub fn new(plan: &Plan, calls: Vec<Call>) -> Result<Script> {
-        let bug = |detail: String| Err(Error::bug("dispatch", detail));
         if calls.len() != plan.steps.len() {
-            return bug(format!("{} calls for {} steps", calls.len(), plan.steps.len()));
+            let detail = format!("{} calls for {} steps", calls.len(), plan.steps.len());
+            return Err(Error::bug("dispatch", detail));
         }
+        let mut script = Script::without_calls(plan)?;
+        let outputs = &script.outputs;
+        let mut owner = vec![None; plan.slots.len()];
+        for (o, output) in outputs.iter().enumerate() {
+            output.slots.iter().for_each(|&s| owner[s as usize] = Some(o));
+        }
+        let flagging: Vec<bool> = plan.steps.iter().map(|s| s.kind.may_flag()).collect();
+        let mut actions = Vec::new();
+        let mut spared = vec![false; outputs.len()];
+        let mut flagged = false;
+        for (i, step) in plan.steps.iter().enumerate() {
+            for o in step.args.iter().filter_map(|&slot| owner[slot as usize]) {
+                if !std::mem::replace(&mut spared[o], true) && flagged && outputs[o].in_place.is_some() {
+                    actions.push(Action::Spare(o as u32));
+                }
+            }
+            actions.push(Action::Call(i as u32));
+            flagged |= flagging[i];
+        }
+        script.labels = plan.steps.iter().map(|s| s.label.clone()).collect();
+        (script.calls, script.actions, script.flagging) = (calls, actions, flagging);
+        Ok(script)
+    }
+
+    /// Guards, slots and outputs.
+    fn without_calls(plan: &Plan) -> Result<Script> {
+        let bug = |detail: String| Err(Error::bug("dispatch", detail));
         let mut outputs: Vec<Output> = Vec::new();
         // Of each of the plan's outputs, its position among the owned ones.
         let mut owned = vec![None; plan.outputs.len()];
@@ -123,19 +150,6 @@ impl Script {
                 return bug(format!("two outputs in place of input {input}"));
             }
         }
-        let flagging: Vec<bool> = plan.steps.iter().map(|s| s.kind.may_flag()).collect();
-        let mut actions = Vec::new();
-        let mut spared = vec![false; outputs.len()];
-        let mut flagged = false;
-        for (i, step) in plan.steps.iter().enumerate() {
-            for o in step.args.iter().filter_map(|&slot| owner(slot)) {
-                if !std::mem::replace(&mut spared[o], true) && flagged && outputs[o].in_place.is_some() {
-                    actions.push(Action::Spare(o as u32));
-                }
-            }
-            actions.push(Action::Call(i as u32));
-            flagged |= flagging[i];
-        }
         Ok(Script {
             name: plan.name.clone(),
             inputs: plan.inputs.clone(),
@@ -145,11 +159,20 @@ impl Script {
             slots: plan.slots.iter().map(|s| s.kind).collect(),
             outputs,
             all_outputs: plan.outputs.len(),
-            calls,
-            actions,
-            labels: plan.steps.iter().map(|s| s.label.clone()).collect(),
-            flagging,
+            calls: Vec::new(),
+            actions: Vec::new(),
+            labels: Vec::new(),
+            flagging: Vec::new(),
         })
+    }
+
+    /// The script of a plan that one call runs as a whole: the backend keeps the steps' order, and what a bad index must
+    /// not overwrite.
+    pub fn whole(plan: &Plan, call: Call) -> Result<Script> {
+        let mut script = Script::without_calls(plan)?;
+        (script.calls, script.actions) = (vec![call], vec![Action::Call(0)]);
+        (script.labels, script.flagging) = (vec!["graph".to_string()], vec![false]);
+        Ok(script)
     }
 
     /// The plan's name.

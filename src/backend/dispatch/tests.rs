@@ -66,7 +66,13 @@ unsafe impl Host for Paper {
     fn alloc(&self, bytes: usize) -> Result<(Buffer, *mut u8)> {
         self.made.set(self.made.get() + 1);
         if self.made.get() > self.limit {
-            return Err(Error::new(ErrorKind::OutOfMemory { need: bytes, live: 0, limit: Some(0) }));
+            return Err(Error::new(ErrorKind::OutOfMemory {
+                need: bytes,
+                live: 0,
+                limit: Some(0),
+                free: None,
+                holders: Vec::new(),
+            }));
         }
         let address = std::ptr::without_provenance_mut(self.made.get() * 64);
         Ok((Arc::new(Storage::new(Memory::Null, bytes)), address))

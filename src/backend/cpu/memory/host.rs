@@ -25,7 +25,7 @@ impl HostMemory {
 impl From<OutOfMemory> for Error {
     fn from(e: OutOfMemory) -> Error {
         let OutOfMemory { need, live, limit } = e;
-        Error::new(ErrorKind::OutOfMemory { need, live, limit })
+        Error::new(ErrorKind::OutOfMemory { need, live, limit, free: None, holders: Vec::new() })
     }
 }
 
@@ -38,7 +38,7 @@ unsafe impl Host for HostMemory {
     fn address(&self, buffer: &Buffer) -> Option<*mut u8> {
         match &buffer.memory {
             Memory::Host(block) => Some(block.ptr()),
-            Memory::Null => None,
+            _ => None,
         }
     }
 

@@ -1,0 +1,72 @@
+//! Parameter blocks on their way to the device: a ring of pinned slots.
+//!
+//! A block is written into a pinned slot and copied from there when the stream gets to it. The slot is written again only
+//! once an event behind its copy was reached; with all slots under way the launch waits (back-pressure, counted).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::backend::cuda::sys::context::{Context, Event, Stream};
+use crate::backend::cuda::sys::memory::{Address, Pinned};
+use crate::base::Result;
+
+/// Copies under way at most.
+const SLOTS: usize = 16;
+
+/// The slots.
+pub struct Ring {
+    context: Arc<Context>,
+    state: Mutex<State>,
+    waits: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Vec<Slot>,
+    next: usize,
+}
+
+struct Slot {
+    pinned: Pinned,
+    copied: Event,
+}
+
+impl Ring {
+    /// A ring without slots: they are made when they are first needed.
+    pub fn new(context: &Arc<Context>) -> Ring {
+        Ring { context: context.clone(), state: Mutex::default(), waits: AtomicU64::new(0) }
+    }
+
+    /// Enqueues the copy of `words` to the device.
+    pub fn send(&self, words: &[u64], stream: &Stream, to: Address) -> Result<()> {
+        let mut state = self.state.lock();
+        let State { slots, next } = &mut *state;
+        let at = *next % SLOTS;
+        let room = words.len().next_power_of_two().max(64);
+        if at == slots.len() {
+            slots.push(Slot { pinned: Pinned::new(&self.context, room)?, copied: Event::new(&self.context, false)? });
+        } else {
+            let slot = &mut slots[at];
+            if !slot.copied.reached()? {
+                self.waits.fetch_add(1, Relaxed);
+                slot.copied.wait()?;
+            }
+            if slot.pinned.len() < words.len() {
+                slot.pinned = Pinned::new(&self.context, room)?;
+            }
+        }
+        let slot = &mut slots[at];
+        slot.pinned.send(words, stream, to)?;
+        // If this fails, the next user of the slot must not believe that the copy is done.
+        slot.copied.record(stream)?;
+        *next += 1;
+        Ok(())
+    }
+
+    /// How often a launch waited for a slot.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Relaxed)
+    }
+}
