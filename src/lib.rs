@@ -40,4 +40,4 @@ mod trace;
 
 pub use base::dtype::{Element, bf16, f16};
 pub use base::{DType, Error, ErrorKind, Result, Scalar, Shape};
-pub use tensor::{CpuOptions, Device, Gradients, Rng, Tensor, Var, autocast, autograd};
+pub use tensor::{CpuOptions, CudaOptions, Device, Gradients, MemoryReport, Rng, Tensor, Var, autocast, autograd};

@@ -86,6 +86,15 @@ pub struct LaunchResult {
 /// The number of a launch whose index flag is told later.
 pub type Ticket = u64;
 
+/// What a device tells of launches with a [`Ticket`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Raised {
+    /// Those that found an index out of range.
+    pub tickets: Vec<Ticket>,
+    /// Nothing more will be told of this one and those before.
+    pub settled: Ticket,
+}
+
 /// A compiled plan.
 pub trait Executable: Send + Sync {
     /// Runs the plan once. Safe for any inputs: what does not match the plan is an error, before
@@ -131,9 +140,9 @@ pub trait Backend: Send + Sync {
     fn synchronize(&self) -> Result<()> {
         Ok(())
     }
-    /// Tickets of launches that found an index out of range, among those that have ended; each is given once.
-    fn take_raised(&self) -> Vec<Ticket> {
-        Vec::new()
+    /// Which launches found an index out of range, among those that have ended; each is given once.
+    fn take_raised(&self) -> Raised {
+        Raised::default()
     }
 }
 

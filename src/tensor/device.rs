@@ -7,9 +7,14 @@ use std::thread::{self, ThreadId};
 use parking_lot::Mutex;
 
 use crate::backend::cpu::{self, CpuBackend, Isa};
-use crate::backend::{Backend, Counts, MemoryUse, null::NullBackend};
+#[cfg(feature = "cuda")]
+use crate::backend::cuda::{self, CudaBackend, sys::context::ForeignStream};
+use crate::backend::{Backend, Counts, MemoryUse, Raised, Ticket, null::NullBackend};
 use crate::base::{Error, Result};
-use crate::tensor::eager::EagerCache;
+use crate::tensor::eager::{EagerCache, Flag};
+
+#[cfg(not(feature = "cuda"))]
+use crate::base::ErrorKind;
 
 /// A device. Clones are the same device; each call of [`Device::cpu_with`] makes another one.
 ///
@@ -31,6 +36,10 @@ struct Inner {
     /// Indices that were out of range in plain eager code, by the thread whose next host read tells of them.
     flagged: AtomicBool,
     flags: Mutex<Vec<(ThreadId, Error)>>,
+    /// Those of which the device has not told yet.
+    pending: Mutex<Pending>,
+    #[cfg(feature = "cuda")]
+    cuda: Option<Arc<CudaBackend>>,
 }
 
 /// How a CPU device runs.
@@ -52,6 +61,59 @@ pub struct CpuOptions {
     pub isa: Option<String>,
     /// Bytes that tensors and arenas may take together; `None`: no limit.
     pub memory_limit: Option<usize>,
+}
+
+/// How a CUDA device runs.
+///
+/// ```
+/// # use stepgraph::*;
+/// let second = CudaOptions { ordinal: 1, ..CudaOptions::default() };
+/// assert!(!second.tf32); // f32 products are of full precision unless asked otherwise
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CudaOptions {
+    /// Which of the machine's devices, numbered from 0.
+    pub ordinal: u32,
+    /// Bytes that tensors, arenas and free blocks may take together; `None`: what the device has.
+    pub memory_limit: Option<usize>,
+    /// Lets matrix products round f32 operands to TF32 (10 bits of mantissa), which tensor cores multiply several times
+    /// faster.
+    pub tf32: bool,
+    /// A stream of the caller's to put all work on, instead of one of the device's own.
+    #[cfg(feature = "cuda")]
+    pub stream: Option<ForeignStream>,
+}
+
+/// What a device's memory is used for: see [`Device::memory_report`].
+///
+/// ```
+/// # use stepgraph::*;
+/// let report: MemoryReport = Device::cpu().memory_report();
+/// assert!(report.to_string().starts_with("cpu: "));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryReport {
+    /// The device's name.
+    pub device: String,
+    /// Bytes of tensors and arenas, and of free blocks.
+    pub used: MemoryUse,
+    /// Free bytes of the device, where it says.
+    pub free: Option<usize>,
+    /// Blocks in use, largest total first: the size of one in bytes, and their number. Empty where the device does not say.
+    pub holders: Vec<(usize, usize)>,
+}
+
+impl std::fmt::Display for MemoryReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} bytes live, {} cached", self.device, self.used.live, self.used.cached)?;
+        if let Some(free) = self.free {
+            write!(f, ", {free} free on the device")?;
+        }
+        for (size, count) in self.holders.iter().take(10) {
+            write!(f, "\n  {count} of {size} bytes")?;
+        }
+        Ok(())
+    }
 }
 
 impl Device {
@@ -111,8 +173,116 @@ impl Device {
     /// # }
     /// ```
     pub fn best() -> Device {
-        tracing::info!("no CUDA backend in this build: using the CPU");
-        Device::cpu()
+        match Device::cuda(0) {
+            Ok(device) => {
+                tracing::info!(device = device.name(), "using the first CUDA device");
+                device
+            }
+            Err(e) => {
+                tracing::info!(reason = %e, "no CUDA device: using the CPU");
+                Device::cpu()
+            }
+        }
+    }
+
+    /// A CUDA device of this machine, numbered from 0 as the driver numbers them. It is opened once in a process: every call
+    /// gives the same device. What is needed of CUDA (the driver, NVRTC, cuBLASLt) is looked for when the first one is opened.
+    ///
+    /// Errors: [`ErrorKind::Unavailable`], which names what is missing and what to install.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// match Device::cuda(0) {
+    ///     Ok(device) => println!("{device}"),
+    ///     Err(e) => println!("{e}"), // cuda:0 is not available: the NVIDIA driver's library (libcuda.so.1) was not found; …
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cuda(ordinal: u32) -> Result<Device> {
+        static OPEN: Mutex<Vec<(u32, Device)>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock();
+        if let Some((_, device)) = open.iter().find(|d| d.0 == ordinal) {
+            return Ok(device.clone());
+        }
+        let device = Device::cuda_with(&CudaOptions { ordinal, ..CudaOptions::default() })?;
+        open.push((ordinal, device.clone()));
+        Ok(device)
+    }
+
+    /// A CUDA device with a stream, memory and counters of its own.
+    ///
+    /// Errors: as [`Device::cuda`].
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// let options = CudaOptions { memory_limit: Some(8 << 30), ..CudaOptions::default() };
+    /// if let Ok(device) = Device::cuda_with(&options) {
+    ///     assert_eq!(device.name(), "cuda:0");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cuda_with(options: &CudaOptions) -> Result<Device> {
+        #[cfg(feature = "cuda")]
+        {
+            let CudaOptions { ordinal, memory_limit, tf32, stream } = *options;
+            let options = cuda::Options { ordinal, memory_limit, tf32, stream, compiled_dispatch: None };
+            let backend = CudaBackend::new(options)?;
+            let mut device = Device::with_backend(backend.clone());
+            if let Some(inner) = Arc::get_mut(&mut device.0) {
+                inner.cuda = Some(backend);
+            }
+            Ok(device)
+        }
+        #[cfg(not(feature = "cuda"))]
+        {
+            let detail = "this build of stepgraph has no CUDA backend; enable its feature `cuda`".to_string();
+            Err(ErrorKind::Unavailable { device: format!("cuda:{}", options.ordinal), detail }.into())
+        }
+    }
+
+    /// Waits for all work that was given to the device, and tells what this thread's work there found: an index that was
+    /// out of range, or that the device is lost. The CPU has nothing to wait for.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::ones([2, 3], DType::F32, device)?.exp()?;
+    /// device.synchronize()?;
+    /// # drop(x);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn synchronize(&self) -> Result<()> {
+        self.backend().synchronize()?;
+        self.settle();
+        self.take_flag()
+    }
+
+    /// What the device's memory is used for.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::ones([1000], DType::F32, device)?;
+    /// let report = device.memory_report();
+    /// assert!(report.used.live >= 4000);
+    /// println!("{report}");
+    /// # drop(x);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn memory_report(&self) -> MemoryReport {
+        #[cfg(feature = "cuda")]
+        let (free, holders) = self.0.cuda.as_ref().map_or((None, Vec::new()), |c| (c.device_free(), c.holders()));
+        #[cfg(not(feature = "cuda"))]
+        let (free, holders) = (None, Vec::new());
+        MemoryReport { device: self.name().to_string(), used: self.memory(), free, holders }
     }
 
     /// A device that runs the whole pipeline and computes nothing: for measuring host costs.
@@ -136,6 +306,9 @@ impl Device {
             eager: EagerCache::default(),
             flagged: AtomicBool::new(false),
             flags: Mutex::default(),
+            pending: Mutex::default(),
+            #[cfg(feature = "cuda")]
+            cuda: None,
         }))
     }
 
@@ -212,10 +385,64 @@ impl Device {
         &self.0.eager
     }
 
-    /// Keeps `error` for this thread's next host read; a thread's first one is told.
-    pub(crate) fn flag(&self, error: Error) {
+    /// Keeps an error for this thread's next host read; a thread's first one is told.
+    pub(crate) fn flag(&self, flag: Flag) {
+        let (me, Flag { error, ticket }) = (thread::current().id(), flag);
+        let Some(ticket) = ticket else { return self.keep(me, error) };
+        let mut pending = self.0.pending.lock();
+        if let Some(i) = pending.orphans.iter().position(|&t| t == ticket) {
+            // The device was faster.
+            pending.orphans.swap_remove(i);
+            drop(pending);
+            return self.keep(me, error);
+        }
+        pending.flags.push((me, ticket, error));
+        let many = pending.flags.len() >= PENDING;
+        drop(pending);
+        if many {
+            // Nobody reads anything: the list must not grow for ever. What fails here is told by whatever comes next.
+            let _ = self.backend().synchronize();
+            self.settle();
+        }
+    }
+
+    /// After the device was waited for: errors that it has found move to the threads that they belong to.
+    pub(crate) fn settle(&self) {
+        let Raised { tickets, settled } = self.backend().take_raised();
+        if settled == 0 {
+            return;
+        }
+        let mut pending = self.0.pending.lock();
+        let mut found = Vec::new();
+        for ticket in tickets {
+            match pending.flags.iter().position(|f| f.1 == ticket) {
+                Some(i) => found.push(pending.flags.swap_remove(i)),
+                None => pending.orphans.push(ticket),
+            }
+        }
+        pending.flags.retain(|f| f.1 > settled);
+        drop(pending);
+        found.into_iter().for_each(|(thread, _, error)| self.keep(thread, error));
+    }
+
+    /// Waits for the device and gives the first of these errors that it found.
+    pub(crate) fn settled(&self, flags: Vec<Flag>) -> Result<Option<Error>> {
+        self.backend().synchronize()?;
+        self.settle();
+        let mut pending = self.0.pending.lock();
+        let mut first = None;
+        for Flag { error, ticket } in flags {
+            let raised = ticket.and_then(|t| pending.orphans.iter().position(|&o| o == t));
+            if let Some(i) = raised {
+                pending.orphans.swap_remove(i);
+                first.get_or_insert(error);
+            }
+        }
+        Ok(first)
+    }
+
+    fn keep(&self, me: ThreadId, error: Error) {
         let mut flags = self.0.flags.lock();
-        let me = thread::current().id();
         if flags.iter().all(|f| f.0 != me) {
             // Threads that ended without reading anything leave theirs behind.
             if flags.len() == FLAGS {
@@ -241,6 +468,18 @@ impl Device {
 
 /// Errors kept for threads that have not read yet.
 const FLAGS: usize = 64;
+
+/// Launches whose flag the device has not told, at most.
+const PENDING: usize = 4096;
+
+/// What the device will tell.
+#[derive(Default)]
+struct Pending {
+    /// The thread that launched, the launch's ticket, and the error if it found an index out of range.
+    flags: Vec<(ThreadId, Ticket, Error)>,
+    /// Tickets that were raised before anybody asked about them.
+    orphans: Vec<Ticket>,
+}
 
 impl PartialEq for Device {
     fn eq(&self, other: &Device) -> bool {

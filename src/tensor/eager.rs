@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::backend::{Executable, InputBinding, Launch, LaunchResult};
+use crate::backend::{Executable, InputBinding, Launch, LaunchResult, Ticket};
 use crate::base::dtype::NumberKind;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Scalar, Type, scalar};
 use crate::ir::{Graph, InputKind};
@@ -46,8 +46,8 @@ pub(crate) fn op(op: &Op, operands: &[&Tensor], device: &Device, loc: Loc) -> Re
     }
     let prepared = prepare(op, operands, device).map_err(|e| e.at(loc))?;
     let (ready, flag) = compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
-    if let Some(e) = flag {
-        device.flag(e.at(loc));
+    if let Some(f) = flag {
+        device.flag(f.at(loc));
     }
     let origin = origin(&prepared, operands, loc, autograd::is_enabled());
     Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))
@@ -128,10 +128,21 @@ pub(crate) fn kernel_error() -> Error {
 }
 
 /// What is told besides the result: an index was out of range (and clamped), or a user's kernel failed (and gave zeros).
-pub(crate) type Flag = Option<Error>;
+pub(crate) struct Flag {
+    pub error: Error,
+    /// The device does not know yet: it tells by this ticket.
+    pub ticket: Option<Ticket>,
+}
+
+impl Flag {
+    /// The same at the user's line.
+    pub fn at(self, loc: Loc) -> Flag {
+        Flag { error: self.error.at(loc), ..self }
+    }
+}
 
 /// Computes a prepared op.
-pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device) -> Result<(Ready, Flag)> {
+pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device) -> Result<(Ready, Option<Flag>)> {
     let (op, ty) = (&prepared.op, prepared.ty);
     let mut inputs: SmallVec<[&Ready; 3]> = SmallVec::new();
     for t in operands {
@@ -151,7 +162,12 @@ pub(crate) fn compute(prepared: &Prepared, operands: &[&Tensor], device: &Device
 }
 
 /// Launches the op's cached plan.
-fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], device: &Device) -> Result<(Ready, Flag)> {
+fn run_kernel(
+    prepared: &Prepared,
+    operands: &[&Tensor],
+    inputs: &[&Ready],
+    device: &Device,
+) -> Result<(Ready, Option<Flag>)> {
     let (op, ty) = (&prepared.op, prepared.ty);
     let scalars = op.rules().scalars();
     // Fixed numbers of the library's are part of the code: a border of fixed width is cheaper than one computed.
@@ -193,8 +209,9 @@ fn run_kernel(prepared: &Prepared, operands: &[&Tensor], inputs: &[&Ready], devi
     let buffer =
         outputs.pop().flatten().ok_or_else(|| Error::bug("eager", format!("{} gave no buffer", op.rules().name())))?;
     let flag = match result {
-        LaunchResult { kernel_failed: true, .. } => Some(kernel_error()),
-        LaunchResult { index_flag: true, .. } => Some(index_error(op, operands)),
+        LaunchResult { kernel_failed: true, .. } => Some(Flag { error: kernel_error(), ticket: None }),
+        LaunchResult { index_flag: true, .. } => Some(Flag { error: index_error(op, operands), ticket: None }),
+        LaunchResult { pending: Some(t), .. } => Some(Flag { error: index_error(op, operands), ticket: Some(t) }),
         _ => None,
     };
     Ok((Ready { buffer, layout }, flag))

@@ -46,7 +46,7 @@ use crate::backend::Buffer;
 use crate::base::{DType, Error, ErrorKind, Layout, Loc, Result, Shape, Type};
 
 pub use autocast::autocast;
-pub use device::{CpuOptions, Device};
+pub use device::{CpuOptions, CudaOptions, Device, MemoryReport};
 pub use nested::Nested;
 pub use pick::{Pick, Picks};
 pub use random::Rng;

@@ -107,11 +107,14 @@ impl Tensor {
         }
         if ready.layout.is_contiguous() {
             device.backend().download(&ready.buffer, ready.layout.offset.max(0) as usize * size, &mut out)?;
-            return Ok(out);
+        } else {
+            // A strided view: gathered by a copy on the device.
+            let copy = eager::contiguous(self)?;
+            device.backend().download(&copy.buffer, 0, &mut out)?;
         }
-        // A strided view: gathered by a copy on the device.
-        let copy = eager::contiguous(self)?;
-        device.backend().download(&copy.buffer, 0, &mut out)?;
+        // The device has told by now what this thread's work found.
+        device.settle();
+        device.take_flag()?;
         Ok(out)
     }
 }

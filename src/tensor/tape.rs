@@ -212,8 +212,8 @@ impl Emit for EagerEmit {
         let loc = Loc::caller();
         let prepared = eager::prepare(&op, &operands, &self.device)?;
         let (ready, flag) = eager::compute(&prepared, &operands, &self.device)?;
-        if let Some(e) = flag {
-            self.device.flag(e.at(loc));
+        if let Some(f) = flag {
+            self.device.flag(f.at(loc));
         }
         let origin = eager::origin(&prepared, &operands, loc, self.graph);
         let t = Tensor::ready(prepared.ty, self.device.clone(), ready, origin, loc);

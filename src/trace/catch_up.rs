@@ -79,9 +79,7 @@ impl Session {
         let (op, loc) = (self.resolve_scalars(&e.op), e.loc);
         let prepared = eager::Prepared { op, ty: template.ty() };
         let (ready, flag) = eager::compute(&prepared, &refs, template.device()).map_err(|e| e.at(loc))?;
-        if let Some(e) = flag {
-            self.flagged.get_or_insert(e.at(loc));
-        }
+        self.note_flag(flag, loc);
         let _ = template.0.state.set(Ok(ready));
         Ok(())
     }

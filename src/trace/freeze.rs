@@ -314,7 +314,8 @@ impl Frozen {
         let sources: SmallVec<[&Tensor; 32]> = values.iter().collect();
         let vars: SmallVec<[&Var; 16]> = self.plan.writes.iter().map(|w| &self.vars[w.0 as usize]).collect();
         let mut scratch = std::mem::take(&mut self.scratch);
-        let outcome = launch_plan(&self.plan, &sources, &vars, &self.params[..self.plan.params], 2, &mut scratch)?;
+        let outcome =
+            launch_plan(&self.plan, &self.device, &sources, &vars, &self.params[..self.plan.params], 2, &mut scratch)?;
         if outcome.index_flag {
             return Err(self.plan.flagged(&outcome));
         }

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 use crate::backend::{Buffer, InputBinding, Launch, LaunchResult};
 use crate::base::{Error, Layout, Result};
 use crate::plan::OutputStorage;
-use crate::tensor::{Ready, Tensor, var};
+use crate::tensor::eager::Flag;
+use crate::tensor::{Device, Ready, Tensor, var};
 use crate::trace::segment::{SegmentPlan, Source};
 use crate::trace::session::Session;
 
@@ -27,7 +28,10 @@ impl Session {
                 Source::Event(e) => self.event(e).template.as_ref().ok_or_else(no_template)?,
             });
         }
-        let outcome = launch_plan(plan, &sources, &self.vars_of(plan), &self.params[..plan.params], 2, &mut scratch);
+        let device = self.device.as_ref().ok_or_else(|| Error::bug("trace", "a launch without a device"))?;
+        let vars = self.vars_of(plan);
+        let outcome = launch_plan(plan, device, &sources, &vars, &self.params[..plan.params], 2, &mut scratch);
+        drop(vars);
         drop(sources);
         self.set_outputs(plan, &mut scratch.ready)?;
         self.scratch = scratch;
@@ -78,6 +82,7 @@ pub(crate) struct Scratch {
 /// than those, and no other holder of the buffer, the plan may overwrite it.
 pub(crate) fn launch_plan(
     plan: &SegmentPlan,
+    device: &Device,
     sources: &[&Tensor],
     vars: &[&crate::tensor::Var],
     params: &[u64],
@@ -117,10 +122,20 @@ pub(crate) fn launch_plan(
     buffers.clear();
     let expected = plan.reference.as_ref().map(|r| r.evaluate(&bindings, params)).transpose()?;
     let mut launch = Launch { inputs: &bindings, params, outputs: buffers };
-    let result = match times {
+    let mut result = match times {
         None => executable.launch(&mut launch)?,
         Some(times) => executable.launch_timed(&mut launch, times)?,
     };
+    if let Some(ticket) = result.pending {
+        let flag = Flag { error: plan.flagged(&result), ticket: Some(ticket) };
+        // Values written in place look after themselves; others must not be committed before the device has told.
+        let in_place = plan.donors.iter().all(Option::is_some) && result.in_place as usize == plan.writes.len();
+        if in_place && plan.reference.is_none() {
+            device.flag(flag);
+        } else {
+            result.index_flag = device.settled(vec![flag])?.is_some();
+        }
+    }
     if let Some((reference, expected)) = plan.reference.as_ref().zip(expected) {
         // A flag drops what would have been written to `Var`s.
         let given = if result.index_flag { plan.outputs.len() } else { plan.targets.len() };

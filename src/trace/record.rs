@@ -85,9 +85,7 @@ impl Session {
     fn record_op_at(&mut self, op: &Op, operands: &[&Tensor], device: &Device, loc: Loc, role: Role) -> Result<Tensor> {
         let prepared = eager::prepare(op, operands, device)?;
         let (ready, flag) = eager::compute(&prepared, operands, device)?;
-        if let Some(e) = flag {
-            self.flagged.get_or_insert(e.at(loc));
-        }
+        self.note_flag(flag, loc);
         let mut ids: SmallVec<[ValId; 3]> = SmallVec::new();
         for t in operands {
             ids.push(self.id_of(t)?);
@@ -198,7 +196,7 @@ impl Session {
 
     /// Puts the values written in this segment into their `Var`s, all together.
     pub fn commit_writes(&mut self) -> Result<()> {
-        if let Some(e) = self.flagged.take() {
+        if let Err(e) = self.take_flagged() {
             for b in &mut self.vars {
                 b.dirty = false;
             }

@@ -16,6 +16,7 @@ use crate::op::Op;
 use crate::op::elementwise::{Elementwise, arith::DETACH};
 use crate::pass;
 use crate::tensor::autograd::{self, Request};
+use crate::tensor::eager::Flag;
 use crate::tensor::recorder::Recorder;
 use crate::tensor::tape::{self, GradTable, Gradients, next_order};
 use crate::tensor::{At, Device, Origin, Rng, Tensor, Var, eager};
@@ -88,6 +89,8 @@ pub(crate) struct Session {
     pub backwards: Vec<(PathId, u32)>,
     /// An index was out of range: told at the segment's end.
     pub flagged: Option<Error>,
+    /// Ops of this segment of which the device has not told yet whether an index was out of range.
+    pub unsettled: Vec<Flag>,
     pub last: Last,
     /// The last two calls, for `freeze`.
     pub records: [Option<Box<CallRecord>>; 2],
@@ -133,6 +136,7 @@ impl Session {
             pending_draw: None,
             backwards: Vec::new(),
             flagged: None,
+            unsettled: Vec::new(),
             last: Last::default(),
             records: [None, None],
             scratch: Scratch::default(),
@@ -158,6 +162,24 @@ impl Session {
         } else if fresh {
             self.stats.recorded += 1;
         }
+    }
+
+    /// Keeps what an op run in this segment tells besides its result, for the segment's end.
+    pub fn note_flag(&mut self, flag: Option<Flag>, loc: Loc) {
+        match flag {
+            Some(Flag { error, ticket: None }) => drop(self.flagged.get_or_insert(error.at(loc))),
+            Some(later) => self.unsettled.push(later.at(loc)),
+            None => {}
+        }
+    }
+
+    /// Before writes are committed: whether an index was out of range, waiting for the device if it must tell.
+    pub fn take_flagged(&mut self) -> Result<()> {
+        if let Some(device) = self.device.as_ref().filter(|_| !self.unsettled.is_empty()) {
+            let told = device.settled(std::mem::take(&mut self.unsettled))?;
+            self.flagged = self.flagged.take().or(told);
+        }
+        self.flagged.take().map_or(Ok(()), Err)
     }
 
     /// Ends a call whose closure returned: launches or commits what is pending.
@@ -277,6 +299,7 @@ impl Session {
         self.backwards.clear();
         self.pending_draw = None;
         self.flagged = None;
+        self.unsettled.clear();
         self.stats.last = self.last;
     }
 
@@ -542,8 +565,8 @@ impl Session {
         self.note_foreign(op.rules().name(), device, loc);
         let prepared = eager::prepare(op, operands, device).map_err(|e| e.at(loc))?;
         let (ready, flag) = eager::compute(&prepared, operands, device).map_err(|e| e.at(loc))?;
-        if let Some(e) = flag {
-            device.flag(e.at(loc));
+        if let Some(f) = flag {
+            device.flag(f.at(loc));
         }
         let origin = Origin::HostData { stamp: self.stamp };
         Ok(Tensor::ready(prepared.ty, device.clone(), ready, origin, loc))

@@ -14,10 +14,8 @@ use crate::backend::cuda::pool::{Block, Pool};
 use crate::backend::cuda::render::{Rendered, Stage};
 use crate::backend::cuda::sys::context::{Context, Stream};
 use crate::backend::cuda::sys::memory::{self, Address, Pinned};
+use crate::backend::{Raised, Ticket};
 use crate::base::Result;
-
-/// The number of a launch that may have raised the flag.
-pub type Ticket = u64;
 
 /// Entries of the log; raised tickets beyond these between two readings are lost but for their number.
 const LOG: usize = 255;
@@ -47,6 +45,7 @@ pub struct Flags {
 #[derive(Default)]
 struct State {
     issued: Ticket,
+    settled: Ticket,
     /// Entries of the log read so far.
     read: u64,
 }
@@ -80,12 +79,24 @@ impl Flags {
         state.issued
     }
 
+    /// The last ticket so far, to be [`Flags::settle_to`] once the stream was waited for.
+    pub fn issued(&self) -> Ticket {
+        self.state.lock().issued
+    }
+
+    /// The stream was waited for after `ticket` was issued.
+    pub fn settle_to(&self, ticket: Ticket) {
+        let mut state = self.state.lock();
+        state.settled = state.settled.max(ticket);
+    }
+
     /// Tickets raised since this was last called, as far as the stream was waited for.
-    pub fn take_raised(&self) -> Vec<Ticket> {
+    pub fn take_raised(&self) -> Raised {
         let mut state = self.state.lock();
         let total = self.log.read(0);
         let first = state.read.max(total.saturating_sub(LOG as u64));
         state.read = total;
-        (first..total).map(|k| self.log.read(1 + (k % LOG as u64) as usize)).collect()
+        let tickets = (first..total).map(|k| self.log.read(1 + (k % LOG as u64) as usize)).collect();
+        Raised { tickets, settled: state.settled }
     }
 }

@@ -262,3 +262,7 @@ fn zeros(m: &Matmul) -> Result<Kernel> {
     b.store(Access::strided(y, m.c.offset, &strides), zero);
     b.finish()
 }
+
+#[cfg(test)]
+#[path = "matmul_tests.rs"]
+mod tests;

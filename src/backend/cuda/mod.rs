@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::backend::dispatch::Mode;
-use crate::backend::{Backend, Buffer, Counters, Executable, Memory, MemoryUse, Storage, Ticket};
+use crate::backend::{Backend, Buffer, Counters, Executable, Memory, MemoryUse, Raised, Storage};
 use crate::base::config::config;
 use crate::base::{Error, ErrorKind, Result};
 use crate::plan::check::Checked;
@@ -140,6 +140,7 @@ impl Backend for CudaBackend {
         }
         core.locked(|| {
             memory::download(&core.stream, block.address() + offset as u64, out)?;
+            core.flags.settle_to(core.flags.issued());
             core.counters.downloads.fetch_add(1, Relaxed);
             Ok(())
         })
@@ -177,10 +178,15 @@ impl Backend for CudaBackend {
 
     fn synchronize(&self) -> Result<()> {
         let core = &*self.core;
-        core.entered(|| Ok(core.stream.synchronize()?))
+        core.entered(|| {
+            let issued = core.flags.issued();
+            core.stream.synchronize()?;
+            core.flags.settle_to(issued);
+            Ok(())
+        })
     }
 
-    fn take_raised(&self) -> Vec<Ticket> {
+    fn take_raised(&self) -> Raised {
         self.core.flags.take_raised()
     }
 }
