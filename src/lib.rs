@@ -38,6 +38,8 @@ pub mod plan;
 pub mod tensor;
 mod trace;
 
+#[cfg(feature = "cuda")]
+pub use backend::cuda::{cubins::KernelCache, sys::context::ForeignStream};
 pub use base::dtype::{Element, bf16, f16};
 pub use base::{DType, Error, ErrorKind, Result, Scalar, Shape};
 pub use tensor::{CpuOptions, CudaOptions, Device, Gradients, MemoryReport, Rng, Tensor, Var, autocast, autograd};

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::backend::cpu::{self, CpuBackend, Isa};
 #[cfg(feature = "cuda")]
-use crate::backend::cuda::{self, CudaBackend, sys::context::ForeignStream};
+use crate::backend::cuda::{self, CudaBackend, cubins::KernelCache, sys::context::ForeignStream};
 use crate::backend::{Backend, Counts, MemoryUse, Raised, Ticket, null::NullBackend};
 use crate::base::{Error, Result};
 use crate::tensor::eager::{EagerCache, Flag};
@@ -79,6 +79,9 @@ pub struct CudaOptions {
     /// Lets matrix products round f32 operands to TF32 (10 bits of mantissa), which tensor cores multiply several times
     /// faster.
     pub tf32: bool,
+    /// Where compiled kernels are kept between runs of a program.
+    #[cfg(feature = "cuda")]
+    pub kernel_cache: KernelCache,
     /// A stream of the caller's to put all work on, instead of one of the device's own.
     #[cfg(feature = "cuda")]
     pub stream: Option<ForeignStream>,
@@ -228,8 +231,8 @@ impl Device {
     pub fn cuda_with(options: &CudaOptions) -> Result<Device> {
         #[cfg(feature = "cuda")]
         {
-            let CudaOptions { ordinal, memory_limit, tf32, stream } = *options;
-            let options = cuda::Options { ordinal, memory_limit, tf32, stream, compiled_dispatch: None };
+            let CudaOptions { ordinal, memory_limit, tf32, kernel_cache, stream } = options.clone();
+            let options = cuda::Options { ordinal, memory_limit, tf32, kernel_cache, stream, compiled_dispatch: None };
             let backend = CudaBackend::new(options)?;
             let mut device = Device::with_backend(backend.clone());
             if let Some(inner) = Arc::get_mut(&mut device.0) {

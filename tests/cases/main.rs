@@ -8,6 +8,11 @@
 #[macro_use]
 mod harness;
 
+/// Every scenario runs on the CPU.
+fn ready() -> bool {
+    true
+}
+
 mod a_host_values;
 mod b_random;
 mod c_buffers;

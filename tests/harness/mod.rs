@@ -14,14 +14,27 @@ pub use bits::{assert_bits_eq, same_bits};
 #[allow(unused_imports)]
 pub use compare::{Expect, Log, Outcome, Seen, compare};
 
+use std::sync::OnceLock;
+
 use stepgraph::{CpuOptions, DType, Device, Tensor};
 
 /// A scenario: panics when the device breaks its promise.
 pub type Scenario = fn(&Device);
 
-/// A CPU device with counters of its own.
+/// A device with counters of its own: of the CPU, unless this test binary is for another kind.
+#[track_caller]
 pub fn own_device() -> Device {
-    Device::cpu_with(&CpuOptions::default()).expect("a CPU device")
+    match MAKE.get() {
+        Some(make) => make(),
+        None => Device::cpu_with(&CpuOptions::default()).expect("a CPU device"),
+    }
+}
+
+static MAKE: OnceLock<fn() -> Device> = OnceLock::new();
+
+/// Makes every device of this process's tests with `make`.
+pub fn make_devices_with(make: fn() -> Device) {
+    MAKE.get_or_init(|| make);
 }
 
 /// An f32 vector.
@@ -79,11 +92,14 @@ macro_rules! scenarios {
         pub const ALL: &[(&str, $crate::harness::Scenario)] = &[$((stringify!($name), $name)),*];
 
         #[cfg(test)]
-        mod on_the_cpu {
+        mod run {
             $(
                 #[test]
                 fn $name() {
-                    super::$name(&$crate::harness::own_device());
+                    // The crate says on which devices it tests, if on any here.
+                    if $crate::ready() {
+                        super::$name(&$crate::harness::own_device());
+                    }
                 }
             )*
         }

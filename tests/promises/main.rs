@@ -4,6 +4,11 @@
 #[macro_use]
 mod harness;
 
+/// Every scenario runs on the CPU.
+fn ready() -> bool {
+    true
+}
+
 mod aliasing;
 mod autograd;
 mod bounds;

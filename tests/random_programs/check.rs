@@ -18,6 +18,14 @@ thread_local! {
 /// The device whose memory is limited.
 const STARVED: usize = 7;
 
+/// Makes every device with `make`, given its memory limit, instead of the CPU's.
+#[allow(dead_code)]
+pub fn make_devices_with(make: fn(Option<usize>) -> Device) {
+    MAKE.get_or_init(|| make);
+}
+
+static MAKE: std::sync::OnceLock<fn(Option<usize>) -> Device> = std::sync::OnceLock::new();
+
 /// Device 0 is the one of the eager run; the others differ in instruction set and number of threads.
 pub fn device(k: usize) -> Device {
     DEVICES.with(|all| {
@@ -34,6 +42,9 @@ pub fn device(k: usize) -> Device {
             ][k];
             let memory_limit = (k == STARVED).then_some(32 << 20);
             let options = CpuOptions { threads: Some(threads), isa: isa.map(String::from), memory_limit };
+            if let Some(make) = MAKE.get() {
+                return make(memory_limit);
+            }
             // An instruction set that this machine lacks is left out.
             Device::cpu_with(&options).or_else(|_| Device::cpu_with(&CpuOptions::default())).unwrap()
         };

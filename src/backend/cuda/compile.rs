@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::backend::cuda::cubins::Cubins;
+use crate::backend::cuda::cubins::{Cubins, KernelCache};
 use crate::backend::cuda::render::Rendered;
 use crate::backend::cuda::sys::context::{Context, Facts};
+use crate::backend::cuda::sys::load;
 use crate::backend::cuda::sys::module::{self, CompileFailure, Function, Grid, Module};
 use crate::base::{Error, ErrorKind, Result};
 
@@ -31,7 +32,7 @@ pub struct Compiler {
 
 impl Compiler {
     /// A compiler for the device with these facts; the error says when NVRTC is newer than the driver can take.
-    pub fn new(context: &Arc<Context>, facts: &Facts) -> Result<Compiler, String> {
+    pub fn new(context: &Arc<Context>, facts: &Facts, cache: &KernelCache) -> Result<Compiler, String> {
         let (major, minor) = module::nvrtc_version().map_err(|f| format!("{} failed with {f}", f.call))?;
         let driver = (facts.driver / 1000, facts.driver % 1000 / 10);
         if major > driver.0 {
@@ -49,8 +50,9 @@ impl Compiler {
             "--fmad=false".to_string(),
             "--std=c++17".to_string(),
         ];
-        let key = format!("nvrtc {major}.{minor} {}", options.join(" "));
-        Ok(Compiler { context: context.clone(), options, key, cubins: Cubins::new(), modules: Mutex::default() })
+        // The library too: another one of the same version may give other code.
+        let key = format!("{} {major}.{minor} {}", load::nvrtc_path(), options.join(" "));
+        Ok(Compiler { context: context.clone(), options, key, cubins: Cubins::new(cache), modules: Mutex::default() })
     }
 
     /// The kernel of one rendered step; `label` names it in errors.

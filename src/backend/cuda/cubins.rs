@@ -19,6 +19,24 @@ const MOST_BYTES: u64 = 256 << 20;
 const LOOK_EVERY: u64 = 64;
 const MAGIC: &[u8; 8] = b"sgcubin1";
 
+/// Where compiled kernels are kept between runs of a program.
+///
+/// ```
+/// # use stepgraph::*;
+/// let options = CudaOptions { kernel_cache: KernelCache::Off, ..CudaOptions::default() };
+/// assert_ne!(options.kernel_cache, KernelCache::default());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KernelCache {
+    /// Where `STEPGRAPH_CACHE` says; by default `stepgraph/cubin` in the user's cache folder.
+    #[default]
+    Configured,
+    /// Nowhere.
+    Off,
+    /// In this folder.
+    At(PathBuf),
+}
+
 /// A folder of images; without one, nothing is kept.
 pub struct Cubins {
     folder: Option<PathBuf>,
@@ -35,9 +53,13 @@ fn fnv(start: u64, parts: &[&[u8]]) -> u64 {
 const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 
 impl Cubins {
-    /// The folder that the configuration names.
-    pub fn new() -> Cubins {
-        Cubins::at(config().cache.as_ref().map(|c| c.join("cubin")))
+    /// The folder that the configuration names, or another.
+    pub fn new(cache: &KernelCache) -> Cubins {
+        Cubins::at(match cache {
+            KernelCache::Configured => config().cache.as_ref().map(|c| c.join("cubin")),
+            KernelCache::Off => None,
+            KernelCache::At(folder) => Some(folder.clone()),
+        })
     }
 
     fn at(folder: Option<PathBuf>) -> Cubins {

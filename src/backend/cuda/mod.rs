@@ -10,7 +10,7 @@
 
 mod compile;
 mod core;
-mod cubins;
+pub mod cubins;
 mod executable;
 mod flags;
 mod graph;
@@ -31,12 +31,13 @@ use crate::base::{Error, ErrorKind, Result};
 use crate::plan::check::Checked;
 use compile::Compiler;
 use core::Core;
+use cubins::KernelCache;
 use executable::{EagerExecutable, StepExecutable};
 use sys::context::{self, Context, Facts, ForeignStream, Stream};
 use sys::memory;
 
 /// How to make a [`CudaBackend`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Which of the machine's devices.
     pub ordinal: u32,
@@ -44,6 +45,8 @@ pub struct Options {
     pub memory_limit: Option<usize>,
     /// Lets products of f32 matrices round operands to TF32.
     pub tf32: bool,
+    /// Where compiled kernels are kept.
+    pub kernel_cache: KernelCache,
     /// A stream to adopt.
     pub stream: Option<ForeignStream>,
     /// Dispatch by machine code (`true`) or by a loop.
@@ -72,7 +75,7 @@ impl CudaBackend {
         }
         let context = Context::new(options.ordinal).map_err(failed)?;
         let facts = context.facts(version).map_err(failed)?;
-        let compiler = Compiler::new(&context, &facts).map_err(unavailable)?;
+        let compiler = Compiler::new(&context, &facts, &options.kernel_cache).map_err(unavailable)?;
         let stream = match options.stream {
             Some(stream) => Stream::adopt(stream, &context),
             None => Stream::new(&context)?,

@@ -53,7 +53,7 @@ impl Ring {
                 self.waits.fetch_add(1, Relaxed);
                 slot.copied.wait()?;
             }
-            if slot.pinned.len() < words.len() {
+            if slot.pinned.words() < words.len() {
                 slot.pinned = Pinned::new(&self.context, room)?;
             }
         }

@@ -21,7 +21,7 @@ use crate::plan::{Plan, SlotKind, Step, StepKind};
 /// What a step is to the device.
 pub enum Work {
     Kernel(Arc<Kernel>),
-    Product(ProductWork),
+    Product(Box<ProductWork>),
 }
 
 /// A product, in the forms that its operands' alignment asked for so far.
@@ -93,7 +93,7 @@ pub fn compile(plan: &Plan, core: &Core, block: bool) -> Result<Vec<Work>> {
                 let product = ProductWork { matmul: m.clone(), places, forms: Mutex::default() };
                 // Algorithms and copies for the usual form, before the first launch.
                 product.form([false; 3], core)?;
-                Ok(Work::Product(product))
+                Ok(Work::Product(Box::new(product)))
             }
             _ => kernels.next().map(Work::Kernel).ok_or_else(|| Error::bug("cuda", "a kernel is missing")),
         })
@@ -202,13 +202,13 @@ impl Form {
             Ok(address)
         };
         let c = addresses[2];
-        for i in 0..3 {
+        for (i, address) in addresses.iter_mut().enumerate() {
             if let Some(copy) = &self.copies[i] {
                 let to = place(self.planned.copy_bytes[i])?;
                 if i < 2 {
-                    launch(copy, core, &[addresses[i], to], &[])?;
+                    launch(copy, core, &[*address, to], &[])?;
                 }
-                addresses[i] = to;
+                *address = to;
             }
         }
         let workspace = self.algorithms.iter().map(|a| a.workspace).max().unwrap_or(0);

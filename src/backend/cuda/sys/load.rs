@@ -195,7 +195,9 @@ fn open(library: Library) -> Result<Handle, String> {
             let built_in = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with("libnvrtc-builtins.so");
             if library == Library::Nvrtc {
                 let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-                files.filter(built_in).for_each(|e| drop(Handle::open(&e.path())));
+                for e in files.filter(built_in) {
+                    let _ = Handle::open(&e.path());
+                }
             }
             library.names().iter().find_map(|n| Handle::open(&folder.join(n)))
         })
@@ -223,20 +225,34 @@ fn open(library: Library) -> Result<Handle, String> {
 
 struct Loaded {
     driver: Handle,
-    _nvrtc: Handle,
+    nvrtc: Handle,
     _blas_lt: Handle,
 }
 
 fn loaded() -> &'static Result<Loaded, String> {
     static LOADED: OnceLock<Result<Loaded, String>> = OnceLock::new();
     LOADED.get_or_init(|| {
-        Ok(Loaded { driver: open(Library::Driver)?, _nvrtc: open(Library::Nvrtc)?, _blas_lt: open(Library::BlasLt)? })
+        Ok(Loaded { driver: open(Library::Driver)?, nvrtc: open(Library::Nvrtc)?, _blas_lt: open(Library::BlasLt)? })
     })
 }
 
 /// Whether all three libraries are here with all their symbols; looked up once in a process. The error is for users.
 pub fn ready() -> Result<(), String> {
     loaded().as_ref().map(drop).map_err(Clone::clone)
+}
+
+/// The file that NVRTC was loaded from.
+pub fn nvrtc_path() -> String {
+    let symbol = loaded().as_ref().ok().and_then(|l| l.nvrtc.symbol(c"nvrtcVersion"));
+    let Some(symbol) = symbol else { return String::new() };
+    // SAFETY: zeros are valid for every field; the path that the loader gives lives as long as the library.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(symbol, &mut info) == 0 || info.dli_fname.is_null() {
+            return String::new();
+        }
+        CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned()
+    }
 }
 
 /// A driver symbol that cudarc does not bind in every version of its bindings.

@@ -90,7 +90,7 @@ impl Pinned {
     }
 
     /// Number of words.
-    pub fn len(&self) -> usize {
+    pub fn words(&self) -> usize {
         self.len
     }
 
