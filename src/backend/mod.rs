@@ -77,6 +77,8 @@ pub struct LaunchResult {
     pub kernel_failed: bool,
     /// Outputs written in place.
     pub in_place: u32,
+    /// Of these, outputs whose old value somebody held, so that it was copied away first.
+    pub moved: u32,
     /// Whether an index was out of range is not known yet: [`Backend::take_raised`] tells once this launch has ended. Then
     /// outputs written in place hold the new values or, with a bad index, the old ones; others that are to replace a
     /// `Var`'s value must wait for the answer.

@@ -42,7 +42,7 @@ impl Session {
         self.last.arena_bytes = self.last.arena_bytes.max(plan.executable.as_ref().map_or(0, |e| e.arena_bytes()));
         self.last.ops += plan.compiled.as_ref().map_or(0, |c| c.ops) as u32;
         self.last.bytes += plan.compiled.as_ref().map_or(0, |c| c.bytes);
-        self.last.in_place += outcome.in_place;
+        self.last.in_place += outcome.in_place - outcome.moved;
         if outcome.index_flag {
             return Err(plan.flagged(&outcome));
         }

@@ -200,6 +200,7 @@ impl Executable for StepExecutable {
                 let mut there = Launch { inputs: &inputs, params: launch.params, outputs: &mut *launch.outputs };
                 run(&self.dispatcher, &host, core, &mut there)?
             };
+            result.moved = moved.len() as u32;
             if self.may_flag {
                 result.pending = Some(core.flags.issue());
             }

@@ -220,7 +220,13 @@ impl Dispatcher {
                 in_place += 1;
             }
         }
-        Ok(LaunchResult { index_flag: flags != 0, kernel_failed: flags & KERNEL_FAILED != 0, in_place, pending: None })
+        Ok(LaunchResult {
+            index_flag: flags != 0,
+            kernel_failed: flags & KERNEL_FAILED != 0,
+            in_place,
+            moved: 0,
+            pending: None,
+        })
     }
 
     #[inline]
