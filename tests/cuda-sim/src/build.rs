@@ -65,13 +65,26 @@ const CUDA: &[(&str, &str)] = &[
     ("cuda_graph.cpp", include_str!("../cpp/cuda_graph.cpp")),
 ];
 const NVRTC: &[(&str, &str)] = &[("nvrtc.cpp", include_str!("../cpp/nvrtc.cpp"))];
-const CUBLASLT: &[(&str, &str)] = &[];
-const HEADERS: &[(&str, &str)] =
-    &[("sim.h", include_str!("../cpp/sim.h")), ("cuda_launch.h", include_str!("../cpp/cuda_launch.h"))];
+const CUBLASLT: &[(&str, &str)] =
+    &[("cublaslt.cpp", include_str!("../cpp/cublaslt.cpp")), ("gemm.cpp", include_str!("../cpp/gemm.cpp"))];
+const HEADERS: &[(&str, &str)] = &[
+    ("sim.h", include_str!("../cpp/sim.h")),
+    ("cuda_launch.h", include_str!("../cpp/cuda_launch.h")),
+    ("gemm.h", include_str!("../cpp/gemm.h")),
+];
 const DEVICE: &str = include_str!("../cpp/device.h");
 
-const FLAGS: &[&str] =
-    &["-std=c++20", "-O2", "-march=native", "-shared", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-w"];
+const FLAGS: &[&str] = &[
+    "-std=c++20",
+    "-O2",
+    "-ffp-contract=fast",
+    "-march=native",
+    "-shared",
+    "-fPIC",
+    "-fno-strict-aliasing",
+    "-U_FORTIFY_SOURCE",
+    "-w",
+];
 
 static CORE_HANDLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static CHOICE: Mutex<Option<String>> = Mutex::new(None);
@@ -121,11 +134,9 @@ pub fn install_with(options: &Options) -> Result<(), Missing> {
     CORE_HANDLE.store(core, Ordering::Release);
     crate::control::set_path("cache", &cache.to_string_lossy());
     crate::control::set_path("compiler", &compiler);
-    for (name, left_out) in [
-        ("libcuda.so", options.no_cuda),
-        ("libnvrtc.so", options.no_nvrtc),
-        ("libcublasLt.so", options.no_cublaslt || CUBLASLT.is_empty()),
-    ] {
+    for (name, left_out) in
+        [("libcuda.so", options.no_cuda), ("libnvrtc.so", options.no_nvrtc), ("libcublasLt.so", options.no_cublaslt)]
+    {
         if !left_out {
             open(&folder.join(name))?;
         }
@@ -165,9 +176,6 @@ fn build(folder: &Path, compiler: &str, options: &Options) -> Result<(), Missing
     for (library, sources) in
         [("libcusim.so", CORE), ("libcuda.so", CUDA), ("libnvrtc.so", NVRTC), ("libcublasLt.so", CUBLASLT)]
     {
-        if sources.is_empty() {
-            continue;
-        }
         let mut command = Command::new(compiler);
         command.current_dir(&work).args(FLAGS).args(sources.iter().map(|(name, _)| name));
         command.args(["-o", library, "-Wl,--version-script=exports", "-ldl", "-lpthread"]);

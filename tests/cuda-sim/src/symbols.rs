@@ -85,7 +85,24 @@ pub(crate) const NVRTC: &[&str] = &[
     "nvrtcGetProgramLog",
 ];
 
-pub(crate) const CUBLASLT: &[&str] = &[];
+pub(crate) const CUBLASLT: &[&str] = &[
+    "cublasLtCreate",
+    "cublasLtDestroy",
+    "cublasLtGetVersion",
+    "cublasLtGetStatusName",
+    "cublasLtGetStatusString",
+    "cublasLtMatmulDescCreate",
+    "cublasLtMatmulDescSetAttribute",
+    "cublasLtMatmulDescDestroy",
+    "cublasLtMatrixLayoutCreate",
+    "cublasLtMatrixLayoutSetAttribute",
+    "cublasLtMatrixLayoutDestroy",
+    "cublasLtMatmulPreferenceCreate",
+    "cublasLtMatmulPreferenceSetAttribute",
+    "cublasLtMatmulPreferenceDestroy",
+    "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmul",
+];
 
 /// The names of all simulated functions.
 pub fn calls() -> Vec<&'static str> {

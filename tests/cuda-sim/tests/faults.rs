@@ -146,6 +146,7 @@ fn images_are_checked() {
 #[test]
 fn sources_and_options_are_checked() {
     let Some(_turn) = sim() else { return };
+    cuda_sim::real_nvrtc("");
     let (code, log) = cubin("extern \"C\" __global__ void f(float* x) {\n  x[0] = y;\n}", &[]).unwrap_err();
     assert_eq!(code, 6);
     assert!(log.contains("test.cu:2") && log.contains("'y'"), "{log}");

@@ -71,6 +71,7 @@ pub fn sim() -> Option<MutexGuard<'static, ()>> {
     cuda_sim::set_batching(false);
     cuda_sim::set_memory_limit(8 << 30);
     cuda_sim::drop_edge(-1);
+    cuda_sim::real_nvrtc(&std::env::var("STEPGRAPH_SIM_NVRTC").unwrap_or_default());
     assert_eq!(call!(cuInit(0u32)), 0);
     let mut ctx: Ptr = null_mut();
     assert_eq!(call!(cuDevicePrimaryCtxRetain(&mut ctx, 0i32)), 0);
