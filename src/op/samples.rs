@@ -562,7 +562,13 @@ fn customs() -> Vec<Sample> {
                     }
                     Ok(())
                 })),
-                cuda: None,
+                cuda: Some(
+                    "__device__ void compute(long long i, long long* out, const long long* x, const bool* c, long long s) {
+                        const unsigned long long v = (unsigned long long)x[i];
+                        out[i] = (long long)(c[i] ? v + (unsigned long long)s : v * 3);
+                    }"
+                    .to_string(),
+                ),
             },
             inputs: vec![DType::I64, DType::Bool],
             output: DType::I64,

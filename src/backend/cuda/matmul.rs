@@ -100,7 +100,9 @@ pub fn plan(m: &Matmul, unaligned: Unaligned, tf32: bool) -> Result<Planned> {
         return Err(Error::bug("cuda", "a matrix operand has no layout after all"));
     };
     let (batch, strides) = axes.pop().unwrap_or((1, [0; 3]));
-    let product = product(m.dtype, tf32, a, b, c, [rows, m.k, m.n], batch, strides);
+    let mut product = product(m.dtype, tf32, a, b, c, [rows, m.k, m.n], batch, strides);
+    let [x, y, z] = [0, 1, 2].map(|i| alignment(&axes, i, m.dtype));
+    product.alignment = if product.swapped { [y, x, z] } else { [x, y, z] };
     let size = m.dtype.size() as i64;
     let starts = [plain[0].offset, plain[1].offset, plain[2].offset];
     for index in 0..axes.iter().map(|a| a.0).product::<usize>() {
@@ -174,11 +176,15 @@ fn lay(o: &Operand, [rows, cols]: [usize; 2]) -> Option<Laid> {
     rows.or(by_cols.map(|ld| Laid { by_rows: false, ld }))
 }
 
-/// Whether each matrix of the batch starts at an aligned address if the first operand's memory does.
+/// Whether the first matrix starts at an aligned address if the operand's memory does.
 fn aligned(o: &Operand, dtype: DType) -> bool {
-    let size = dtype.size() as i64;
-    let fits = |elements: i64| elements * size % ALIGNMENT as i64 == 0;
-    fits(o.offset) && o.batch.iter().all(|&s| fits(s))
+    o.offset * dtype.size() as i64 % ALIGNMENT as i64 == 0
+}
+
+/// What the addresses of all calls are multiples of, up to [`ALIGNMENT`]: their first matrix is aligned.
+fn alignment(axes: &Axes, operand: usize, dtype: DType) -> u32 {
+    let steps = axes.iter().filter(|a| a.0 > 1).map(|a| a.1[operand].unsigned_abs() * dtype.size() as u64);
+    steps.fold(ALIGNMENT, |least, s| if s == 0 { least } else { least.min(1 << s.trailing_zeros()) }) as u32
 }
 
 /// The product as the library is to be called: it thinks in columns, so rows of c without gaps make it compute
@@ -211,6 +217,7 @@ fn product(
         transpose_b,
         batch: batch as u32,
         swapped: by_rows,
+        alignment: [ALIGNMENT as u32; 3],
     };
     // A matrix by rows is, to the library, its transpose by columns.
     let seen = |l: Laid, rows: usize, cols: usize, stride: i64| {

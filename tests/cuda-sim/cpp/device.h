@@ -270,7 +270,10 @@ static inline int cusim_lane() {
     return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31;
 }
 // mode 0: from a lane, 1: up, 2: down, 3: xor; out of the segment: the own value.
-template <class T> static inline T cusim_shuffle(int id, int mode, unsigned mask, T v, int by, int width = 32) {
+template <class T> static inline auto cusim_shuffle(int id, int mode, unsigned mask, T v, int by, int width = 32) {
+    // Shorter integers are promoted, as the overloads of int have it.
+    if constexpr (sizeof(T) < 4) return cusim_shuffle(id, mode, mask, +v, by, width);
+    else {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 32- or 64-bit values");
     int lane = cusim_lane(), start = lane & ~(width - 1), end = start + width;
     int source = mode == 0 ? start + (by & (width - 1)) : mode == 1 ? lane - by : mode == 2 ? lane + by : lane ^ by;
@@ -279,6 +282,7 @@ template <class T> static inline T cusim_shuffle(int id, int mode, unsigned mask
     T r;
     __builtin_memcpy(&r, &word, sizeof r);
     return r;
+    }
 }
 #define __shfl_sync(...) cusim_shuffle(__COUNTER__, 0, __VA_ARGS__)
 #define __shfl_up_sync(...) cusim_shuffle(__COUNTER__, 1, __VA_ARGS__)

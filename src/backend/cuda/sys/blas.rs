@@ -50,9 +50,11 @@ pub struct Product {
     pub batch: u32,
     /// `a` is the plan's second operand, `b` its first.
     pub swapped: bool,
+    /// What the addresses of a, b, c are multiples of, in bytes: a power of two up to [`ALIGNMENT`].
+    pub alignment: [u32; 3],
 }
 
-/// What operands' addresses are multiples of, in bytes; others must be copied first.
+/// What an operand's memory starts at a multiple of, in bytes; others must be copied first.
 pub const ALIGNMENT: u64 = 16;
 
 /// Most workspace that an algorithm may ask for, in bytes (cuBLAS's own default before Hopper).
@@ -169,7 +171,7 @@ impl Blas {
         Ok(Blas(raw))
     }
 
-    /// The first algorithm that the library proposes for operands at multiples of [`ALIGNMENT`] bytes.
+    /// The first algorithm that the library proposes.
     pub fn algorithm(&self, p: &Product) -> Called<Algorithm> {
         let call = Call::new(p)?;
         let mut raw = null_mut();
@@ -182,13 +184,12 @@ impl Blas {
             let most = MOST_WORKSPACE;
             let attribute = A::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
             lt!(cublasLtMatmulPreferenceSetAttribute(raw, attribute, (&raw const most).cast(), size_of::<usize>()))?;
-            for attribute in [
-                A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-                A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+            for (attribute, alignment) in [
+                (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.alignment[0]),
+                (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.alignment[1]),
+                (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.alignment[2]),
+                (A::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.alignment[2]),
             ] {
-                let alignment = ALIGNMENT as u32;
                 lt!(cublasLtMatmulPreferenceSetAttribute(raw, attribute, (&raw const alignment).cast(), 4))?;
             }
             let mut result: lt::cublasLtMatmulHeuristicResult_t = std::mem::zeroed();
