@@ -70,3 +70,42 @@ __device__ __forceinline__ typename C::type halve_block(typename C::type v) {
     __syncthreads();
     return halve_warp<C>(v);
 }
+
+//: halve_quads
+// 128 lanes, 4t to 4t + 3 in thread t of a warp; the result is in all threads. First a thread keeps half of its lanes.
+template <class C>
+__device__ __forceinline__ typename C::type halve_quads(const typename C::type (&v)[4]) {
+    typedef typename C::type T;
+    const bool high = threadIdx.x & 16u, odd = threadIdx.x & 8u;
+    const T a = C::both(high ? v[2] : v[0], (T)__shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 16));
+    const T b = C::both(high ? v[3] : v[1], (T)__shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 16));
+    T one = C::both(odd ? b : a, (T)__shfl_xor_sync(0xffffffffu, odd ? a : b, 8));
+#pragma unroll
+    for (int distance = 4; distance > 0; distance /= 2) one = C::both(one, (T)__shfl_xor_sync(0xffffffffu, one, distance));
+    one = C::both(one, (T)__shfl_xor_sync(0xffffffffu, one, 16));
+    return C::both(one, (T)__shfl_xor_sync(0xffffffffu, one, 8));
+}
+
+//: pairwise_block
+// n results of blocks by the 128 threads of a thread block, CHUNK (a power of two) each; the result is in all of them.
+template <class C, int CHUNK, int LEVELS>
+__device__ __forceinline__ typename C::type pairwise_block(const typename C::type* blocks, u64 n) {
+    typedef typename C::type T;
+    __shared__ T warps[4];
+    const u64 begin = (u64)threadIdx.x * CHUNK;
+    T v = C::identity();
+    if (begin < n) {
+        Pairwise<C, LEVELS> some;
+        const u64 end = n - begin < CHUNK ? n : begin + CHUNK;
+#pragma unroll 4
+        for (u64 b = begin; b < end; ++b) some.push(blocks[b]);
+        v = some.finish();
+    }
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) v = C::both(v, (T)__shfl_xor_sync(0xffffffffu, v, distance));
+    if (threadIdx.x % 32u == 0u) warps[threadIdx.x / 32u] = v;
+    __syncthreads();
+    v = C::both(C::both(warps[0], warps[1]), C::both(warps[2], warps[3]));
+    __syncthreads();
+    return v;
+}

@@ -225,6 +225,32 @@ __device__ __forceinline__ i64 integer_power(i64 a, i64 b) {
 //: Pack
 // N elements that are loaded and stored at once.
 template <class T, int N>
-struct alignas(sizeof(T) * N) Pack {
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
     T at[N];
 };
+
+//: load_pack
+// N elements from p on, of which `left` are there; at once where p is a multiple of their size.
+template <class T, int N>
+__device__ __forceinline__ Pack<T, N> load_pack(const T* p, bool aligned, u32 left) {
+    if (aligned && left >= N) return *(const Pack<T, N>*)p;
+    Pack<T, N> pack = {};
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+        if (k < left) pack.at[k] = p[k];
+    }
+    return pack;
+}
+
+//: store_pack
+template <class T, int N>
+__device__ __forceinline__ void store_pack(T* p, const Pack<T, N>& pack, bool aligned, u32 left) {
+    if (aligned && left >= N) {
+        *(Pack<T, N>*)p = pack;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+        if (k < left) p[k] = pack.at[k];
+    }
+}

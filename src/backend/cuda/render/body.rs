@@ -180,6 +180,12 @@ impl<'k> Body<'k> {
         }
     }
 
+    /// Statements that define row values that `pass` needs.
+    pub fn emit_rows(&mut self, out: &mut Source, pass: &Pass) -> Result<()> {
+        let roots = self.pass_roots(pass);
+        self.emit(out, &roots, true)
+    }
+
     /// The axes that are reduced, or those that are not.
     pub fn axes(&self, reduced: bool) -> Vec<usize> {
         (0..self.kernel.domain.len()).filter(|&a| self.kernel.reduced[a] == reduced).collect()
@@ -329,8 +335,12 @@ impl<'k> Body<'k> {
 
     /// Where a store goes, with the condition that guards its argument.
     fn place(&self, access: &Access) -> String {
-        let keep = if self.signature.guarded[access.arg as usize] { "if (keep) " } else { "" };
-        format!("{keep}a{}[{}]", access.arg, self.index(access, None))
+        format!("{}a{}[{}]", self.keep(access.arg), access.arg, self.index(access, None))
+    }
+
+    /// What stands before a store to an argument.
+    pub fn keep(&self, arg: u32) -> &'static str {
+        if self.signature.guarded[arg as usize] { "if (keep) " } else { "" }
     }
 
     /// The head of an entry and definitions of its arguments; what follows is inside.

@@ -4,12 +4,26 @@ use crate::backend::cuda::render::Stage;
 use crate::backend::cuda::render::body::Body;
 use crate::backend::cuda::render::text::{Program, Source};
 
+/// Sizes at which another form is chosen; results depend on none.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// Most thread blocks of a launch.
+    pub most_blocks: usize,
+    /// From how many points on a thread computes several.
+    pub vector_from: usize,
+    /// Thread blocks that fill a device: with fewer rows, rows are split.
+    pub fill: usize,
+}
+
+impl Tuning {
+    pub const DEFAULT: Tuning = Tuning { most_blocks: i32::MAX as usize, vector_from: 1 << 14, fill: 256 };
+}
+
 /// A program in the making, with the names of its entries.
 pub struct Form {
     pub program: Program,
     name: String,
-    /// Most thread blocks of a launch.
-    pub most_blocks: usize,
+    pub tuning: Tuning,
 }
 
 /// A name that a profiler shows, from what a step computes.
@@ -27,8 +41,8 @@ fn identifier(label: &str) -> String {
 }
 
 impl Form {
-    pub fn new(label: &str, most_blocks: usize) -> Form {
-        Form { program: Program::default(), name: identifier(label), most_blocks }
+    pub fn new(label: &str, tuning: Tuning) -> Form {
+        Form { program: Program::default(), name: identifier(label), tuning }
     }
 
     /// The name of the next entry.
@@ -45,7 +59,7 @@ impl Form {
             self.program.entries.push('\n');
         }
         self.program.entries.push_str(&entry.text);
-        let grid = blocks.min(self.most_blocks) as u32;
+        let grid = blocks.min(self.tuning.most_blocks) as u32;
         self.program.stages.push(Stage { entry: name, grid, threads, shared_bytes: 0 });
     }
 
@@ -54,7 +68,7 @@ impl Form {
         let t = body.index_type();
         let count_text = body.number(count as u64);
         let first = format!("({t})blockIdx.x * {threads}u + threadIdx.x");
-        if count.div_ceil(threads as usize) <= self.most_blocks {
+        if count.div_ceil(threads as usize) <= self.tuning.most_blocks {
             out.line(format!("const {t} {name} = {first};"));
             out.open(format!("if ({name} < {count_text})"));
         } else {
@@ -66,7 +80,7 @@ impl Form {
     /// Opens the work of one thread block for each of `count`.
     pub fn each_block(&self, out: &mut Source, body: &Body, name: &str, count: usize) {
         let t = body.index_type();
-        if count <= self.most_blocks {
+        if count <= self.tuning.most_blocks {
             out.open("");
             out.line(format!("const {t} {name} = blockIdx.x;"));
         } else {

@@ -49,7 +49,7 @@ impl Call<'_> {
         self.head(&mut out, &name, THREADS);
         let blocks = count.div_ceil(THREADS as usize);
         let first = format!("(u64)blockIdx.x * {THREADS}u + threadIdx.x");
-        if blocks <= form.most_blocks {
+        if blocks <= form.tuning.most_blocks {
             out.line(format!("const u64 i = {first};"));
             out.open(format!("if (i < {count}ull)"));
         } else {

@@ -9,16 +9,18 @@ mod body;
 mod custom;
 mod form;
 mod library;
+mod pack;
 mod pointwise;
 mod reduce;
 mod scalar;
 mod sort;
+mod split;
 #[cfg(test)]
 mod tests;
 mod text;
 
 use crate::backend::cuda::render::body::Body;
-use crate::backend::cuda::render::form::Form;
+use crate::backend::cuda::render::form::{Form, Tuning};
 use crate::base::{Error, Result};
 use crate::kernel::Kernel;
 use crate::plan::StepKind;
@@ -80,19 +82,15 @@ impl Signature {
     }
 }
 
-/// Most thread blocks along x.
-const MOST_BLOCKS: usize = i32::MAX as usize;
-
 /// The source of a step. `label` (the ops it computes) gives its entry a name that profilers show.
 ///
 /// Errors: matrix products, which are no kernels of ours; a user's kernel without CUDA source.
 pub fn render(step: &StepKind, label: &str, signature: &Signature) -> Result<Rendered> {
-    render_within(step, label, signature, MOST_BLOCKS)
+    render_with(step, label, signature, Tuning::DEFAULT)
 }
 
-/// [`render`] with launches of at most `most_blocks` thread blocks.
-fn render_within(step: &StepKind, label: &str, signature: &Signature, most_blocks: usize) -> Result<Rendered> {
-    let mut form = Form::new(label, most_blocks);
+fn render_with(step: &StepKind, label: &str, signature: &Signature, tuning: Tuning) -> Result<Rendered> {
+    let mut form = Form::new(label, tuning);
     match step {
         StepKind::Kernel(kernel) => render_kernel(&mut form, kernel, signature)?,
         StepKind::Library(call) => library::library(&mut form, call, signature)?,
@@ -110,7 +108,8 @@ fn render_kernel(form: &mut Form, kernel: &Kernel, signature: &Signature) -> Res
         // Nothing runs.
         return Ok(());
     }
-    let kernel = axes::collapse(kernel);
+    // Without inner points it matters which axes a value varies along: nothing of points runs.
+    let kernel = if kernel.inner() == 0 { kernel.clone() } else { axes::collapse(kernel) };
     let mut body = Body::new(&kernel, signature);
     let pointwise_only = body.passes.iter().all(|p| p.reduces.is_empty()) && body.row_roots.is_empty();
     if kernel.inner() == 1 || pointwise_only && kernel.inner() > 0 {

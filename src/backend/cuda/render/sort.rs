@@ -52,7 +52,7 @@ pub fn sort(form: &mut Form, call: &Call, keys: &Keys, key: &MakeKey, put: Optio
     call.head(&mut out, &name, THREADS);
     out.line(format!("__shared__ {k} tile[{TILE}];"));
     let blocks = keys.lines.div_ceil(per) * tiles;
-    if blocks <= form.most_blocks {
+    if blocks <= form.tuning.most_blocks {
         out.open("");
         out.line("const u64 b = blockIdx.x;");
     } else {

@@ -1,7 +1,8 @@
 //! Kernels of the body IR.
 
 use super::{Case, difference, run};
-use crate::backend::cuda::render::{Place, Signature, render_within};
+use crate::backend::cuda::render::form::Tuning;
+use crate::backend::cuda::render::{Place, Signature, render_with};
 use crate::base::DType;
 use crate::kernel::random::{self, Random};
 use crate::kernel::{Access, Builder, Combine, Inst, Instr, Kernel, Ty, Val, eval};
@@ -21,11 +22,13 @@ fn places(r: &mut Random, n: usize) -> Vec<Place> {
 
 /// A launch of `kernel` on random memory.
 fn trial(r: &mut Random, kernel: Kernel, name: &str, most_blocks: usize) -> Trial {
+    let fill = [0, 1, 300, 1 << 20][r.below(4)];
+    let tuning = Tuning { most_blocks, vector_from: [0, 1 << 14][r.below(2)], fill };
     let n = kernel.args.len();
     let signature =
         Signature { args: places(r, n), params: places(r, 1)[0], guarded: vec![false; n], may_alias: r.below(3) == 0 };
     let step = StepKind::Kernel(kernel.clone());
-    let rendered = render_within(&step, name, &signature, most_blocks).unwrap_or_else(|e| panic!("{e}\n{kernel}"));
+    let rendered = render_with(&step, name, &signature, tuning).unwrap_or_else(|e| panic!("{e}\n{kernel}"));
     let params = random::params(r, &kernel);
     let buffers = random::buffers(r, &kernel);
     let mut want = buffers.clone();

@@ -1,7 +1,8 @@
 //! Library calls, against their definitions in `kernel/library.rs` written down naively.
 
 use super::{Case, difference, run};
-use crate::backend::cuda::render::{Place, Signature, render_within};
+use crate::backend::cuda::render::form::Tuning;
+use crate::backend::cuda::render::{Place, Signature, render_with};
 use crate::base::scalar::Origin;
 use crate::base::{DType, Scalar, Shape};
 use crate::kernel::custom::{HostKernel, KernelRef};
@@ -36,7 +37,7 @@ fn trial(r: &mut Random, library: Library, buffers: Vec<Vec<u8>>, dtype: DType, 
         Signature { args, params: place(r), guarded: vec![false; buffers.len()], may_alias: r.below(3) == 0 };
     let most = if r.below(3) == 0 { 3 } else { 1 << 20 };
     let unique = r.word();
-    let rendered = render_within(&StepKind::Library(library), &format!("call {unique}"), &signature, most).unwrap();
+    let rendered = render_with(&StepKind::Library(library), &format!("call {unique}"), &signature, Tuning { most_blocks: most, ..Tuning::DEFAULT }).unwrap();
     let case = Case { rendered, signature, params: vec![], buffers, shared: vec![], flag: 0, shift: 0 };
     Trial { case, dtype, want, flag, what }
 }
@@ -289,7 +290,7 @@ __device__ void compute(long long i, float* out, const unsigned short* x, const 
         let args = vec![Place::Direct, Place::Block, [Place::Direct, Place::Block][n % 2]];
         let signature = Signature { args, params, guarded: vec![false, false, guarded], may_alias: false };
         let step = StepKind::Library(Library::Custom(custom.clone()));
-        let rendered = render_within(&step, &format!("rows {n}"), &signature, 1 << 20).unwrap();
+        let rendered = render_with(&step, &format!("rows {n}"), &signature, Tuning::DEFAULT).unwrap();
         assert_eq!(rendered.flag, guarded);
         let buffers = vec![bytes(DType::BF16, &x), bytes(DType::F32, &w), nines.clone()];
         let case = Case { rendered, signature, params: vec![-7i64 as u64], buffers, shared: vec![], flag, shift: 0 };
@@ -300,6 +301,6 @@ __device__ void compute(long long i, float* out, const unsigned short* x, const 
     let none = Custom { kernel: users("host_only", None), ..custom };
     let signature =
         Signature { args: vec![Place::Direct; 3], params: Place::Direct, guarded: vec![false; 3], may_alias: false };
-    let refused = render_within(&StepKind::Library(Library::Custom(none)), "x", &signature, 1).unwrap_err();
+    let refused = render_with(&StepKind::Library(Library::Custom(none)), "x", &signature, Tuning::DEFAULT).unwrap_err();
     assert!(refused.to_string().contains("host_only is not supported on cuda"), "{refused}");
 }
