@@ -299,11 +299,11 @@ impl State {
                 out.pragma("#pragma unroll");
                 out.open(format!("for (u32 round = 0; round < {rounds}u; ++round)"));
                 out.line(format!("const {t} b = round * 128u + threadIdx.x % 32u * 4u;"));
-                out.open(if inner % 128 == 0 { String::new() } else { format!("if (b < {count})") });
+                out.open(if inner.is_multiple_of(128) { String::new() } else { format!("if (b < {count})") });
             }
             None => out.open(format!("for ({t} b = threadIdx.x % 32u * 4u; b < {count}; b += 128u)")),
         }
-        let left = if inner % 4 == 0 {
+        let left = if inner.is_multiple_of(4) {
             "4u".to_string()
         } else {
             out.line(format!("const u32 left = (u32)({count} - b);"));
