@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use stepgraph::backend::Backend;
 use stepgraph::backend::cpu::{self, CpuBackend, Isa};
+use stepgraph::backend::cuda::render::{Place, Signature, render};
 use stepgraph::base::{Error, Result};
 use stepgraph::ir::Graph;
-use stepgraph::kernel::{parse::parse as parse_kernel, print::Named};
+use stepgraph::kernel::{Kernel, parse::parse as parse_kernel, print::Named};
 use stepgraph::pass;
-use stepgraph::plan::{Plan, check::check as check_plan};
+use stepgraph::plan::{Plan, StepKind, check::check as check_plan};
 
 /// Runs the pipeline called as the folder. Where it refuses the input, the error is the result.
 fn run(pipeline: &str, input: &str) -> Option<Result<String>> {
@@ -28,6 +29,8 @@ fn run(pipeline: &str, input: &str) -> Option<Result<String>> {
         "memory" => compiled(input).map(|c| c.plan.plan().to_string()),
         // The host code of a launch, as text; the same on every machine of this architecture.
         "dispatch" => compiled(input).and_then(|c| Ok(portable_cpu()?.compile(c.plan)?.listing())),
+        // A kernel as CUDA C++, with its launches.
+        "cuda" => parse_kernel(input).and_then(|(name, k)| cuda(&name, k)),
         // A plan, and the checker's verdict.
         "check" => input.parse::<Plan>().map(|p| match check_plan(p) {
             Ok(_) => "ok".to_string(),
@@ -46,6 +49,18 @@ fn graph_by(pass: &str, input: &str) -> Result<String> {
 
 fn compiled(input: &str) -> Result<pass::Compiled> {
     pass::compile(&input.parse()?, &pass::Options::default())
+}
+
+fn cuda(name: &str, kernel: Kernel) -> Result<String> {
+    let n = kernel.args.len();
+    let signature =
+        Signature { args: vec![Place::Direct; n], params: Place::Block, guarded: vec![false; n], may_alias: false };
+    let rendered = render(&StepKind::Kernel(kernel), name, &signature)?;
+    let mut text = String::new();
+    for s in &rendered.stages {
+        text += &format!("// {} blocks of {} threads: {}\n", s.grid, s.threads, s.entry);
+    }
+    Ok(format!("// {} bytes of scratch\n{text}\n{}", rendered.scratch_bytes, rendered.source))
 }
 
 /// One thread and the portable instruction set: nothing depends on the machine.

@@ -287,23 +287,41 @@ impl CustomOpBuilder {
         self
     }
 
-    /// CUDA C++ source of the kernel. It is kept for a CUDA device; no device uses it yet.
+    /// CUDA C++ source of the kernel, for a CUDA device: it defines a function that computes one element,
+    ///
+    /// ```text
+    /// __device__ void compute(long long i, T* out, const T0* in0, …, S0 scalar0, …)
+    /// ```
+    ///
+    /// which is called once for each element `i` of the output, in any order and all at a time. It writes `out[i]`, which is zero
+    /// to begin with, and may read all of the inputs, which like the output are row-major without gaps. The types are `bool`,
+    /// `unsigned char` (u8), `signed char` (i8), `int` (i32), `long long` (i64), `float`, `double`, and `unsigned short`
+    /// for the bits of f16 and bf16: `from_f16`, `to_f16`, `from_bf16` and `to_bf16` convert to and from `float`. Scalars of 16-bit
+    /// floats are `float`.
+    ///
+    /// Shapes are macros: `OUT_LEN`, `OUT_RANK`, `OUT_DIM0`, … and `IN0_LEN`, `IN0_DIM0`, … of each input. The source is compiled at run
+    /// time without headers, with no multiplications and additions fused.
     ///
     /// ```
     /// # use stepgraph::*;
     /// # fn main() -> Result<()> {
     /// # let device = &Device::cpu();
-    /// let twice = jit::custom_op("twice")
+    /// let leaky = jit::custom_op("leaky")
+    ///     .scalars([DType::F32])
     ///     .cpu(|k| {
-    ///         let x = k.inputs[0].as_slice::<f32>()?;
+    ///         let (x, slope) = (k.inputs[0].as_slice::<f32>()?, k.scalars[0].as_f64() as f32);
     ///         for (y, x) in k.output.as_mut_slice::<f32>()?.iter_mut().zip(x) {
-    ///             *y = 2.0 * x;
+    ///             *y = if *x > 0.0 { *x } else { slope * x };
     ///         }
     ///         Ok(())
     ///     })
-    ///     .cuda("/* CUDA C++ */")
+    ///     .cuda(
+    ///         "__device__ void compute(long long i, float* out, const float* x, float slope) {
+    ///              out[i] = x[i] > 0.0f ? x[i] : slope * x[i];
+    ///          }",
+    ///     )
     ///     .build()?;
-    /// assert!(twice.cuda_source().is_some());
+    /// assert!(leaky.cuda_source().is_some());
     /// # Ok(())
     /// # }
     /// ```

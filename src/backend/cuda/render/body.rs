@@ -186,6 +186,18 @@ impl<'k> Body<'k> {
         self.emit(out, &roots, true)
     }
 
+    /// How often a loop over points that compute `roots` is worth unrolling, so that several loads are under way.
+    pub fn unroll(&self, roots: &[usize]) -> String {
+        let full = self.closure(roots).iter().zip(&self.levels).filter(|(r, l)| **r && **l == Level::Full).count();
+        let times = match full {
+            0..=8 => 16,
+            9..=32 => 8,
+            33..=128 => 4,
+            _ => 1,
+        };
+        format!("#pragma unroll {times}")
+    }
+
     /// The axes that are reduced, or those that are not.
     pub fn axes(&self, reduced: bool) -> Vec<usize> {
         (0..self.kernel.domain.len()).filter(|&a| self.kernel.reduced[a] == reduced).collect()

@@ -19,7 +19,7 @@ pub fn pointwise(form: &mut Form, body: &mut Body) -> Result<()> {
         && points >= form.tuning.vector_from
     {
         let packs = Packs::widest(body, last);
-        if !packs.is_empty() && (last == 0 || domain[last] % packs.width == 0) {
+        if !packs.is_empty() && (last == 0 || domain[last].is_multiple_of(packs.width)) {
             return neighbours(form, body, &packs, &roots, points);
         }
     }
@@ -47,7 +47,7 @@ fn neighbours(form: &mut Form, body: &mut Body, packs: &Packs, roots: &[usize], 
     form.each(&mut out, body, "unit", units, THREADS);
     let t = body.index_type();
     out.line(format!("const {t} i = unit * {};", body.number(w as u64)));
-    let left = if points % w == 0 {
+    let left = if points.is_multiple_of(w) {
         format!("{w}u")
     } else {
         let all = body.number(points as u64);

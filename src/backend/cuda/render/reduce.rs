@@ -53,7 +53,8 @@ pub fn reduce(form: &mut Form, body: &mut Body) -> Result<()> {
     let worker = if order == Order::COLUMNS {
         if blocks < 2 || rows >= fill * 128 || !reduces {
             Worker::Chain
-        } else if shared_bytes(body, blocks) <= TILE_BYTES && (blocks <= TILE_WARPS || rows / TILE_COLUMNS >= fill / 4) {
+        } else if shared_bytes(body, blocks) <= TILE_BYTES && (blocks <= TILE_WARPS || rows / TILE_COLUMNS >= fill / 4)
+        {
             Worker::Tile
         } else {
             return split::split(form, body);
@@ -199,6 +200,8 @@ impl State {
         let (inner, worker) = (k.inner(), self.worker);
         let (t, count) = (body.index_type(), body.number(inner as u64));
         let reduces = structs(body, pass)?;
+        let roots = body.pass_roots(pass);
+        let unroll = body.unroll(&roots);
         let steps = if worker == Worker::Block { order.lanes } else { 1 };
         let first = if worker == Worker::Block { "threadIdx.x" } else { "0" };
         let blocks = order.blocks(inner);
@@ -229,15 +232,14 @@ impl State {
             out.line(format!("const {t} end = {count} - b < {block} ? {count} : b + {block};"));
             reduces.iter().for_each(|&(r, c)| out.line(format!("{} sum{r} = {c}::identity();", body.ty(r))));
             let from = if steps == 1 { "b".to_string() } else { format!("b + {first}") };
-            out.pragma("#pragma unroll 4");
+            out.pragma(&unroll);
             out.open(format!("for ({t} j = {from}; j < end; {step})"));
         } else {
-            out.pragma(if worker == Worker::Lanes { "#pragma unroll" } else { "#pragma unroll 4" });
+            out.pragma(if worker == Worker::Lanes { "#pragma unroll" } else { &unroll });
             out.open(format!("for ({t} j = {first}; j < {count}; {step})"));
         }
         let axes = body.axes(true);
         body.locate(out, &axes, "j");
-        let roots = body.pass_roots(pass);
         body.emit(out, &roots, false)?;
         for &(r, c) in &reduces {
             let value = body.name(body.combined(r))?;
@@ -297,11 +299,11 @@ impl State {
                 out.pragma("#pragma unroll");
                 out.open(format!("for (u32 round = 0; round < {rounds}u; ++round)"));
                 out.line(format!("const {t} b = round * 128u + threadIdx.x % 32u * 4u;"));
-                out.open(if inner % 128 == 0 { String::new() } else { format!("if (b < {count})") });
+                out.open(if inner.is_multiple_of(128) { String::new() } else { format!("if (b < {count})") });
             }
             None => out.open(format!("for ({t} b = threadIdx.x % 32u * 4u; b < {count}; b += 128u)")),
         }
-        let left = if inner % 4 == 0 {
+        let left = if inner.is_multiple_of(4) {
             "4u".to_string()
         } else {
             out.line(format!("const u32 left = (u32)({count} - b);"));

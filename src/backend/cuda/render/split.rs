@@ -123,7 +123,8 @@ fn columns(form: &mut Form, body: &mut Body, pass: &Pass, places: &Places, done:
     begin_sums(&mut out, body, pass)?;
     out.line(format!("const {t} begin = block_of_row * {block};"));
     out.line(format!("const {t} end = {count} - begin < {block} ? {count} : begin + {block};"));
-    out.pragma("#pragma unroll 4");
+    let unroll = body.unroll(&body.pass_roots(pass));
+    out.pragma(&unroll);
     out.open(format!("for ({t} j = begin; j < end; ++j)"));
     points(&mut out, body, pass)?;
     out.close();
@@ -153,7 +154,8 @@ fn blocks_of_rows(form: &mut Form, body: &mut Body, pass: &Pass, places: &Places
     begin_sums(&mut out, body, pass)?;
     out.line(format!("const {t} begin = unit % {} * {block};", body.number(blocks as u64)));
     out.line(format!("const {t} end = {count} - begin < {block} ? {count} : begin + {block};"));
-    out.pragma("#pragma unroll 8");
+    let unroll = body.unroll(&body.pass_roots(pass));
+    out.pragma(&unroll);
     out.open(format!("for ({t} j = begin + threadIdx.x; j < end; j += {THREADS}u)"));
     points(&mut out, body, pass)?;
     out.close();

@@ -114,11 +114,7 @@ fn without_unused(text: &str) -> String {
         let mut dropped = false;
         while let Some((line, tail)) = rest.split_once('\n') {
             let name = definition(line);
-            let unused = name.is_some_and(|n| {
-                // Up to the next entry.
-                let end = tail.find("\nextern").unwrap_or(tail.len());
-                !mentions(&tail[..end], n)
-            });
+            let unused = name.is_some_and(|n| !mentions(scope(line, tail), n));
             if unused {
                 dropped = true;
             } else {
@@ -133,6 +129,19 @@ fn without_unused(text: &str) -> String {
         }
         text = out;
     }
+}
+
+/// The lines after `line` up to the end of the brackets that it stands in.
+fn scope<'a>(line: &str, after: &'a str) -> &'a str {
+    let indent = |l: &str| l.len() - l.trim_start().len();
+    let mut end = 0;
+    for next in after.split_inclusive('\n') {
+        if indent(next) < indent(line) && !next.starts_with('#') {
+            break;
+        }
+        end += next.len();
+    }
+    &after[..end]
 }
 
 /// The name that a line defines, if defining it is all that the line does.

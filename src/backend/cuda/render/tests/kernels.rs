@@ -9,7 +9,7 @@ use crate::kernel::{Access, Builder, Combine, Inst, Instr, Kernel, Ty, Val, eval
 use crate::plan::StepKind;
 
 /// A kernel to launch in some way, and what it is expected to leave.
-struct Trial {
+pub struct Trial {
     kernel: Kernel,
     case: Case,
     want: Vec<Vec<u8>>,
@@ -21,7 +21,7 @@ fn places(r: &mut Random, n: usize) -> Vec<Place> {
 }
 
 /// A launch of `kernel` on random memory.
-fn trial(r: &mut Random, kernel: Kernel, name: &str, most_blocks: usize) -> Trial {
+pub fn trial(r: &mut Random, kernel: Kernel, name: &str, most_blocks: usize) -> Trial {
     let fill = [0, 1, 300, 1 << 20][r.below(4)];
     let tuning = Tuning { most_blocks, vector_from: [0, 1 << 14][r.below(2)], fill };
     let n = kernel.args.len();
@@ -38,7 +38,7 @@ fn trial(r: &mut Random, kernel: Kernel, name: &str, most_blocks: usize) -> Tria
     Trial { kernel, case: Case { rendered, signature, params, buffers, shared: vec![], flag: 0, shift }, want, flag }
 }
 
-fn check(trials: Vec<Trial>) {
+pub fn check(trials: Vec<Trial>) {
     let (cases, wants): (Vec<Case>, Vec<_>) = trials.into_iter().map(|t| (t.case, (t.kernel, t.want, t.flag))).unzip();
     let mut failed = Vec::new();
     for (i, ((got, flag), (kernel, want, want_flag))) in run(&cases).into_iter().zip(wants).enumerate() {
@@ -54,7 +54,7 @@ fn check(trials: Vec<Trial>) {
 }
 
 /// Without what has no bits to compare: functions of CUDA's own, and the bits of NaN.
-fn comparable(mut kernel: Kernel) -> Kernel {
+pub fn comparable(mut kernel: Kernel) -> Kernel {
     for inst in &mut kernel.body {
         if let Inst::Op { instr, .. } = inst {
             *instr = match (*instr, instr.operands().len()) {
@@ -305,6 +305,57 @@ fn reductions_have_the_order_of_the_reference() {
             let kernel = b.finish().unwrap();
             trials.push(trial(r, kernel, &format!("{} {i}", combine.name()), if i % 4 == 1 { 2 } else { 1 << 20 }));
         }
+    }
+    check(trials);
+}
+
+/// y = (x - max) * sum, over rows in every form, with the output in the input's memory or a guarded one.
+#[test]
+fn outputs_in_the_memory_of_inputs_and_guarded_ones() {
+    let r = &mut Random::new(9);
+    let shapes: &[(&[usize], &[bool])] = &[
+        (&[4000], &[false]),
+        (&[40, 24], &[false, true]),
+        (&[9, 1000], &[false, true]),
+        (&[9, 1002], &[false, true]),
+        (&[3, 5000], &[false, true]),
+        (&[2, 20000], &[false, true]),
+        (&[200, 70], &[true, false]),
+        (&[50, 7], &[true, false]),
+    ];
+    let mut trials = Vec::new();
+    for (n, (domain, reduced)) in shapes.iter().cycle().take(48).enumerate() {
+        let count: usize = domain.iter().product();
+        let dtype = [DType::F32, DType::BF16, DType::F64][n % 3];
+        let mut b = Builder::new(domain, reduced);
+        let (x, y) = (b.input(dtype, count), b.output(dtype, count));
+        let v = b.load(Access::row_major(x, domain));
+        let ty = Ty::of(dtype);
+        let on = |c: [Combine; 2]| if dtype == DType::F64 { c[1] } else { c[0] };
+        let max = b.reduce(on([Combine::Max, Combine::DMax]), v);
+        let d = b.on(ty, Instr::Sub, &[v, max]);
+        let sum = b.reduce(on([Combine::Sum, Combine::DSum]), d);
+        let product = b.on(ty, Instr::Mul, &[d, sum]);
+        b.store(Access::row_major(y, domain), product);
+        let kernel = b.finish().unwrap();
+        let mut t = trial(r, kernel, &format!("in place {n}"), [1 << 20, 3][n % 2]);
+        let step = StepKind::Kernel(t.kernel.clone());
+        let tuning = Tuning { most_blocks: [1 << 20, 3][n % 2], vector_from: 0, fill: [0, 1, 1 << 20][n % 3] };
+        let signature = &mut t.case.signature;
+        if n % 4 < 2 {
+            signature.may_alias = true;
+            t.case.shared = vec![(y as usize, x as usize)];
+            t.want[x as usize] = t.want[y as usize].clone();
+        } else {
+            signature.guarded = vec![false, true];
+            if n % 4 == 3 {
+                t.case.flag = 1;
+                t.flag = true;
+                t.want[y as usize] = t.case.buffers[y as usize].clone();
+            }
+        }
+        t.case.rendered = render_with(&step, &format!("in place {n}"), signature, tuning).unwrap();
+        trials.push(t);
     }
     check(trials);
 }

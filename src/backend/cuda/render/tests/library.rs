@@ -37,7 +37,13 @@ fn trial(r: &mut Random, library: Library, buffers: Vec<Vec<u8>>, dtype: DType, 
         Signature { args, params: place(r), guarded: vec![false; buffers.len()], may_alias: r.below(3) == 0 };
     let most = if r.below(3) == 0 { 3 } else { 1 << 20 };
     let unique = r.word();
-    let rendered = render_with(&StepKind::Library(library), &format!("call {unique}"), &signature, Tuning { most_blocks: most, ..Tuning::DEFAULT }).unwrap();
+    let rendered = render_with(
+        &StepKind::Library(library),
+        &format!("call {unique}"),
+        &signature,
+        Tuning { most_blocks: most, ..Tuning::DEFAULT },
+    )
+    .unwrap();
     let case = Case { rendered, signature, params: vec![], buffers, shared: vec![], flag: 0, shift: 0 };
     Trial { case, dtype, want, flag, what }
 }

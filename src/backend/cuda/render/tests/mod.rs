@@ -1,5 +1,6 @@
 //! Rendered texts, compiled by g++ and compared with the reference interpreter bit for bit.
 
+mod graphs;
 mod kernels;
 mod library;
 
