@@ -44,3 +44,20 @@ mod state;
 mod structure;
 #[path = "../promises/threads.rs"]
 mod threads;
+
+#[path = "../cases/a_host_values.rs"]
+mod a_host_values;
+#[path = "../cases/b_random.rs"]
+mod b_random;
+#[path = "../cases/c_buffers.rs"]
+mod c_buffers;
+#[path = "../cases/d_aliasing.rs"]
+mod d_aliasing;
+#[path = "../cases/e_numerics.rs"]
+mod e_numerics;
+#[path = "../cases/f_scale.rs"]
+mod f_scale;
+#[path = "../cases/g_concurrency.rs"]
+mod g_concurrency;
+#[path = "../cases/h_training_loops.rs"]
+mod h_training_loops;

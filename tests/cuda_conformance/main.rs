@@ -2,7 +2,7 @@
 //! reference evaluator, bit for bit.
 //!
 //! A compiler run per kernel takes long, so graphs are compiled in lots and every `STEPGRAPH_CONFORMANCE_STEP`-th of them
-//! is run (default 23; 1: all). `STEPGRAPH_KERNELS` names a folder where the kernels' sources are left, for a check by the
+//! is run (default 47; 1: all). `STEPGRAPH_KERNELS` names a folder where the kernels' sources are left, for a check by the
 //! real compiler. Needs a C++ compiler; without one it says that it was skipped.
 
 #[path = "../conformance/device.rs"]
@@ -96,7 +96,8 @@ fn conforms(backend: &dyn Backend, cases: &[Case], how: How) {
         // All kernels of the lot first: they are compiled together when the first one is launched.
         for case in lot {
             if let Ok(compiled) = compile(&case.graph, &how.options) {
-                let made = if how.eager { backend.compile_eager(compiled.plan) } else { backend.compile(compiled.plan) };
+                let made =
+                    if how.eager { backend.compile_eager(compiled.plan) } else { backend.compile(compiled.plan) };
                 if let Err(e) = made {
                     failures.push(format!("{e}\n{}", case.graph));
                 }
@@ -125,7 +126,7 @@ fn conforms(backend: &dyn Backend, cases: &[Case], how: How) {
 #[test]
 fn the_simulated_device_conforms() {
     let Some(backend) = backend() else { return };
-    let step = std::env::var("STEPGRAPH_CONFORMANCE_STEP").ok().and_then(|s| s.parse().ok()).unwrap_or(23);
+    let step = std::env::var("STEPGRAPH_CONFORMANCE_STEP").ok().and_then(|s| s.parse().ok()).unwrap_or(47);
     conforms(&*backend, &sampled(step, 0), STEP);
     conforms(&*backend, &sampled(step * 2, 1), EAGER);
 }

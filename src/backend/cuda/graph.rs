@@ -75,7 +75,7 @@ impl PlanGraph {
 
     /// Number of kernels and library calls.
     pub fn kernels(&self) -> usize {
-        self.works.iter().map(Work::launches).sum()
+        self.works.len()
     }
 
     /// The arena's address.
@@ -205,9 +205,18 @@ impl Builder<'_> {
     /// Adds a step; the node that ends it.
     fn step(&mut self, step: &Step, work: &Work, after: &[Node]) -> Result<Node> {
         match work {
-            Work::Kernel(kernel) => {
-                let args = self.arguments(kernel, &step.args, &step.params, [])?;
-                self.stages(kernel, after, &args)
+            Work::Kernels(parts) => {
+                let mut ends: SmallVec<[Node; 4]> = SmallVec::new();
+                for part in parts {
+                    let slots: SmallVec<[u32; 8]> = part.args.iter().map(|&a| step.args[a as usize]).collect();
+                    let params: SmallVec<[u32; 4]> = part.params.iter().map(|&p| step.params[p as usize]).collect();
+                    let args = self.arguments(&part.kernel, &slots, &params, [])?;
+                    ends.push(self.stages(&part.kernel, after, &args)?);
+                }
+                match ends[..] {
+                    [end] => Ok(end),
+                    _ => Ok(self.graph.empty(&ends)?),
+                }
             }
             Work::Product(product) => self.product(step, product, after),
         }

@@ -18,6 +18,7 @@ mod matmul;
 pub(in crate::backend) mod pool;
 pub mod render;
 mod ring;
+mod split;
 pub mod sys;
 mod work;
 

@@ -46,12 +46,20 @@ pub fn split(kernel: &Kernel, shared: impl Fn(u32, u32) -> bool) -> Result<Vec<P
     for component in components(&stores, shared) {
         let mut args = pending_args.clone();
         let new = component.iter().flat_map(|&s| stores[s].args.iter().copied());
-        new.for_each(|a| if !args.contains(&a) { args.push(a) });
+        new.for_each(|a| {
+            if !args.contains(&a) {
+                args.push(a)
+            }
+        });
         if args.len() > MOST_ARGS && !pending.is_empty() {
             parts.push(part(kernel, &stores, &std::mem::take(&mut pending))?);
             args.clear();
             let own = component.iter().flat_map(|&s| stores[s].args.iter().copied());
-            own.for_each(|a| if !args.contains(&a) { args.push(a) });
+            own.for_each(|a| {
+                if !args.contains(&a) {
+                    args.push(a)
+                }
+            });
         }
         pending.extend(component);
         pending_args = args;
@@ -255,8 +263,7 @@ mod tests {
         let kinds: std::collections::HashSet<&Kernel> = parts.iter().map(|p| &p.kernel).collect();
         assert!(kinds.len() <= 2, "{} programs for 40 alike updates", kinds.len());
         let value = |arg: usize, i: usize| ((arg * 31 + i * 7) % 13) as f32 - 6.0;
-        let memory: Vec<Vec<u8>> =
-            (0..200).map(|a| f32::to_bytes(&[0, 1, 2, 3].map(|i| value(a, i)))).collect();
+        let memory: Vec<Vec<u8>> = (0..200).map(|a| f32::to_bytes(&[0, 1, 2, 3].map(|i| value(a, i)))).collect();
         let run = |kernel: &Kernel, args: &[u32]| -> Vec<(u32, Vec<f32>)> {
             let mut outs: Vec<Vec<u8>> = args.iter().map(|&a| memory[a as usize].clone()).collect();
             let bound = outs.iter_mut().zip(args).zip(&kernel.args).map(|((o, &a), arg)| match arg.output {

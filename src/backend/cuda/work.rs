@@ -11,6 +11,7 @@ use crate::backend::cuda::core::Core;
 use crate::backend::cuda::matmul::{self, Planned, Unaligned};
 use crate::backend::cuda::pool::Block;
 use crate::backend::cuda::render::{self, Place, Rendered, Signature};
+use crate::backend::cuda::split;
 use crate::backend::cuda::sys::blas::{ALIGNMENT, Algorithm};
 use crate::backend::cuda::sys::memory::Address;
 use crate::base::{Error, Result};
@@ -20,8 +21,17 @@ use crate::plan::{Plan, SlotKind, Step, StepKind};
 
 /// What a step is to the device.
 pub enum Work {
-    Kernel(Arc<Kernel>),
+    /// Kernels that may run side by side; nearly always one.
+    Kernels(Vec<Part>),
     Product(Box<ProductWork>),
+}
+
+/// A kernel of a step.
+pub struct Part {
+    pub kernel: Arc<Kernel>,
+    /// Which of the step's arguments and parameters it takes.
+    pub args: SmallVec<[u32; 8]>,
+    pub params: SmallVec<[u32; 4]>,
 }
 
 /// A product, in the forms that its operands' alignment asked for so far.
@@ -74,19 +84,43 @@ fn single(kernel: &KernelIr, args: Vec<Place>, label: &str, core: &Core) -> Resu
 
 /// Compiles the steps of a plan; `block`: tensors' addresses and host scalars are read from the parameter block.
 pub fn compile(plan: &Plan, core: &Core, block: bool) -> Result<Vec<Work>> {
-    let mut rendered: Vec<Option<Rendered>> = Vec::new();
+    // Of each step its parts: source, arguments, parameters. Products have none.
+    type Source = (Rendered, SmallVec<[u32; 8]>, SmallVec<[u32; 4]>);
+    let mut rendered: Vec<Vec<Source>> = Vec::new();
     for step in &plan.steps {
-        rendered.push(match &step.kind {
-            StepKind::Library(Library::Matmul(_)) => None,
-            kind => Some(render::render(kind, &step.label, &signature(plan, step, block))?),
-        });
+        let whole = signature(plan, step, block);
+        let all = |n: usize| 0..n as u32;
+        let mut parts = Vec::new();
+        match &step.kind {
+            StepKind::Library(Library::Matmul(_)) => {}
+            StepKind::Kernel(kernel) => {
+                let slot = |a: u32| step.args[a as usize];
+                for part in split::split(kernel, |a, b| shared(plan, slot(a), slot(b)))? {
+                    let signature = Signature {
+                        args: part.args.iter().map(|&a| whole.args[a as usize]).collect(),
+                        params: whole.params,
+                        guarded: part.args.iter().map(|&a| whole.guarded[a as usize]).collect(),
+                        may_alias: whole.may_alias,
+                    };
+                    let source = render::render(&StepKind::Kernel(part.kernel), &step.label, &signature)?;
+                    parts.push((source, part.args.into(), part.params.into()));
+                }
+            }
+            kind => {
+                let source = render::render(kind, &step.label, &whole)?;
+                parts.push((source, all(step.args.len()).collect(), all(step.params.len()).collect()));
+            }
+        }
+        rendered.push(parts);
     }
+    let labels = plan.steps.iter().map(|s| s.label.as_str());
     let wanted: Vec<(&Rendered, &str)> =
-        rendered.iter().zip(&plan.steps).filter_map(|(r, s)| Some((r.as_ref()?, s.label.as_str()))).collect();
+        rendered.iter().zip(labels).flat_map(|(parts, label)| parts.iter().map(move |p| (&p.0, label))).collect();
     let mut kernels = core.compiler.kernels(&wanted)?.into_iter();
     plan.steps
         .iter()
-        .map(|step| match &step.kind {
+        .zip(rendered)
+        .map(|(step, parts)| match &step.kind {
             StepKind::Library(Library::Matmul(m)) => {
                 let places = signature(plan, step, block).args;
                 let places = places.try_into().map_err(|_| Error::bug("cuda", "a product without three operands"))?;
@@ -95,7 +129,13 @@ pub fn compile(plan: &Plan, core: &Core, block: bool) -> Result<Vec<Work>> {
                 product.form([false; 3], core)?;
                 Ok(Work::Product(Box::new(product)))
             }
-            _ => kernels.next().map(Work::Kernel).ok_or_else(|| Error::bug("cuda", "a kernel is missing")),
+            _ => {
+                let part = |(_, args, params)| {
+                    let kernel = kernels.next().ok_or_else(|| Error::bug("cuda", "a kernel is missing"))?;
+                    Ok(Part { kernel, args, params })
+                };
+                Ok(Work::Kernels(parts.into_iter().map(part).collect::<Result<_>>()?))
+            }
         })
         .collect()
 }
@@ -156,15 +196,14 @@ pub fn unaligned(addresses: [Address; 3]) -> Unaligned {
 }
 
 impl Work {
-    /// Number of kernels and library calls, for counts and reports.
-    pub fn launches(&self) -> usize {
-        1
-    }
-
     /// Enqueues the step on the stream, its arguments at `addresses`.
     pub fn enqueue(&self, core: &Core, addresses: &[Address], params: &[u64]) -> Result<()> {
         match self {
-            Work::Kernel(kernel) => launch(kernel, core, addresses, params),
+            Work::Kernels(parts) => parts.iter().try_for_each(|part| {
+                let args: SmallVec<[Address; 16]> = part.args.iter().map(|&a| addresses[a as usize]).collect();
+                let words: SmallVec<[u64; 4]> = part.params.iter().map(|&p| params[p as usize]).collect();
+                launch(&part.kernel, core, &args, &words)
+            }),
             Work::Product(product) => {
                 let Ok(addresses) = <[Address; 3]>::try_from(addresses) else {
                     return Err(Error::bug("cuda", "a product without three operands"));
