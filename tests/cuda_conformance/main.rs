@@ -61,7 +61,7 @@ fn sampled(step: usize, first: usize) -> Vec<Case> {
             NodeOp::Op(op) => Some(op.rules().name().to_string()),
             _ => None,
         });
-        ops.fold(false, |any, name| seen.insert(name) || any)
+        ops.filter(|name| seen.insert(name.clone())).count() > 0
     };
     all.enumerate().filter(|(i, c)| new(c, &mut seen) || i % step == first).map(|(_, c)| c).collect()
 }
