@@ -25,7 +25,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "log1p", formula: math::log1p, reference: f64::ln_1p, limit: 1.0 },
     Function { name: "sin", formula: math::sin, reference: f64::sin, limit: 2.1 },
     Function { name: "cos", formula: math::cos, reference: f64::cos, limit: 2.1 },
-    Function { name: "tan", formula: math::tan, reference: f64::tan, limit: 2.0 },
+    Function { name: "tan", formula: math::tan, reference: f64::tan, limit: 2.2 },
     Function { name: "asin", formula: math::asin, reference: f64::asin, limit: 1.5 },
     Function { name: "acos", formula: math::acos, reference: f64::acos, limit: 1.5 },
     Function { name: "atan", formula: math::atan, reference: f64::atan, limit: 1.5 },

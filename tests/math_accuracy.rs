@@ -4,11 +4,14 @@
 mod math_ulp;
 
 /// Two million arguments: an odd step meets every exponent and all kinds of mantissas; then the
-/// neighbourhoods of the formats' edges and of every limit in the formulas.
+/// neighbourhoods of the formats' edges and of every limit in the formulas, and where walks over all arguments found the largest
+/// errors: 2.1152 ulp of tan at 3.732468e21.
 fn arguments() -> impl Iterator<Item = u32> {
     let edges = [0x0000_0000u32, 0x0080_0000, 0x3f80_0000, 0x3f40_0000, 0x3fc0_0000, 0x7f80_0000];
     let limits = [
-        88.72284f32,
+        3.732468e21f32,
+        1.5440078e36,
+        88.72284,
         89.0,
         87.33655,
         103.97208,

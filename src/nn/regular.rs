@@ -1,7 +1,7 @@
 //! Dropout and embedding layers.
 
-use crate::base::Result;
 use crate::base::location::Scope;
+use crate::base::{Error, Loc, Result};
 use crate::nn::{Mode, impl_module, init};
 use crate::tensor::{Device, Rng, Tensor, Var};
 
@@ -84,6 +84,8 @@ impl Dropout {
 pub struct Embedding {
     /// `[entries, width]`.
     pub weight: Var,
+    /// An id that stands for no entry, whose row gets no gradient: [`Tensor::embedding_padded`].
+    pub padding: Option<usize>,
 }
 impl_module!(Embedding { weight });
 
@@ -102,7 +104,33 @@ impl Embedding {
     #[track_caller]
     pub fn new(entries: usize, width: usize, rng: &Rng, device: &Device) -> Result<Embedding> {
         let _scope = Scope::enter();
-        Ok(Embedding { weight: Var::new(&init::normal([entries, width], 1.0, rng, device)?)? })
+        Ok(Embedding { weight: Var::new(&init::normal([entries, width], 1.0, rng, device)?)?, padding: None })
+    }
+
+    /// The same, with zeros in row `padding`, which training leaves as they are.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let embedding = nn::Embedding::with_padding(10, 2, 0, &Rng::seed_from(0), device)?;
+    /// assert_eq!(embedding.forward(&Tensor::new([0i64], device)?)?.to_string(), "[[0. 0.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: a padding that is not below `entries`.
+    #[track_caller]
+    pub fn with_padding(entries: usize, width: usize, padding: usize, rng: &Rng, device: &Device) -> Result<Embedding> {
+        let _scope = Scope::enter();
+        if padding >= entries {
+            let expected = format!("a padding below {entries}, the number of entries");
+            return Err(Error::argument("embedding", expected, padding.to_string()).at(Loc::caller()));
+        }
+        let drawn = init::normal([entries, width], 1.0, rng, device)?;
+        let kept: Vec<bool> = (0..entries).map(|i| i != padding).collect();
+        let kept = Tensor::from_vec(kept, [entries, 1], device)?;
+        Ok(Embedding { weight: Var::new(&kept.select(&drawn, 0.0)?)?, padding: Some(padding) })
     }
 
     /// Ids of any shape; the result is `[ids.., width]`.
@@ -120,6 +148,9 @@ impl Embedding {
     #[track_caller]
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
-        self.weight.get().embedding(ids)
+        match self.padding {
+            Some(padding) => self.weight.get().embedding_padded(ids, padding),
+            None => self.weight.get().embedding(ids),
+        }
     }
 }

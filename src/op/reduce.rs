@@ -2,9 +2,9 @@
 //! and rounded once; those of integers and truth values are i64.
 //!
 //! A maximum or minimum over no elements is refused, since it has no value. The gradient of a
-//! maximum or minimum is shared evenly among ties; where it is NaN nothing equals it, and all elements get 0 (`torch.amax`
-//! gives them NaN). That of a product is the product of the other elements, zeros among them
-//! or not.
+//! maximum or minimum is shared evenly among ties; where it is NaN nothing equals it, and the gradients of all its elements are NaN
+//! (as those of `torch.amax`). That of a product is the product of the other elements, zeros among them
+//! or not, and so is its second derivative; a third derivative lacks the terms of three zeros and more.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -12,7 +12,7 @@ use crate::base::host::HostData;
 use crate::base::{DType, Error, HostValue, Layout, Result, Scalar, Shape, Type};
 use crate::kernel::order::Order;
 use crate::kernel::{self, Combine, Ty};
-use crate::op::elementwise::{arith, compare, logic};
+use crate::op::elementwise::{arith, compare, logic, rounding};
 use crate::op::{Class, Emit, Grad, IndexMap, Lowering, Op, Rules, Val, cast, host};
 
 /// The kinds of reduction.
@@ -106,20 +106,37 @@ pub fn sum_to(cx: &mut dyn Emit, v: Val, shape: Shape) -> Result<Val> {
 
 impl Reduce {
     /// Of each element the product of the others: that of all over it where no element is 0; that of the rest for the only
-    /// 0; else 0.
-    fn slope_of_product(&self, g: &mut Grad<'_>, x: Val, ty: Type) -> Result<Val> {
+    /// 0; else 0, which is computed from the zeros so that it has a derivative itself.
+    fn slope_of_product(&self, g: &mut Grad<'_>, x: Val) -> Result<Val> {
         let reduce = |g: &mut Grad<'_>, kind, v: Val| g.emit(Op::Reduce { kind, axes: self.axes, keepdim: true }, &[v]);
         let zeros = g.row(&compare::EQ, &[x.into(), 0.0.into()])?;
         let factors = g.row(&logic::SELECT, &[zeros.into(), 1.0.into(), x.into()])?;
         let rest = reduce(g, ReduceKind::Prod, factors)?;
         let count = reduce(g, ReduceKind::Sum, zeros)?;
-        let number = |v: i64| Scalar::i64(v).constant().into();
-        let none = g.row(&compare::EQ, &[count.into(), number(0)])?;
-        let one = g.row(&compare::EQ, &[count.into(), number(1)])?;
+        let counts = |g: &mut Grad<'_>, n: i64| g.row(&compare::EQ, &[count.into(), Scalar::i64(n).constant().into()]);
+        let (none, one, two) = (counts(g, 0)?, counts(g, 1)?, counts(g, 2)?);
+        // A zero of either sign becomes +0; where infinities and zeros would meet, nothing is multiplied.
+        let times_zero = |g: &mut Grad<'_>, v: Val, zero: Val, there: Option<Val>| -> Result<Val> {
+            let finite = g.row(&rounding::IS_FINITE, &[v.into()])?;
+            let there = match there {
+                Some(there) => g.row(&logic::AND, &[finite.into(), there.into()])?,
+                None => finite,
+            };
+            let product = g.row(&arith::MUL, &[v.into(), zero.into()])?;
+            let product = g.row(&arith::ADD, &[product.into(), 0.0.into()])?;
+            g.row(&logic::SELECT, &[there.into(), product.into(), 0.0.into()])
+        };
         let over = g.row(&arith::DIV, &[rest.into(), factors.into()])?;
-        let over = g.row(&logic::SELECT, &[none.into(), over.into(), 0.0.into()])?;
-        let rest = g.row(&logic::SELECT, &[one.into(), rest.into(), 0.0.into()])?;
-        let rest = g.emit(Op::Expand { shape: ty.shape }, &[rest])?;
+        let of_zeros = g.row(&logic::SELECT, &[zeros.into(), x.into(), 1.0.into()])?;
+        let of_zeros = reduce(g, ReduceKind::Prod, of_zeros)?;
+        let vanished = times_zero(g, over, of_zeros, None)?;
+        let over = g.row(&logic::SELECT, &[none.into(), over.into(), vanished.into()])?;
+        // Of two zeros the other one.
+        let sum = g.row(&logic::SELECT, &[zeros.into(), x.into(), 0.0.into()])?;
+        let sum = reduce(g, ReduceKind::Sum, sum)?;
+        let other = g.row(&arith::SUB, &[sum.into(), x.into()])?;
+        let vanished = times_zero(g, rest, other, Some(two))?;
+        let rest = g.row(&logic::SELECT, &[one.into(), rest.into(), vanished.into()])?;
         g.row(&logic::SELECT, &[zeros.into(), rest.into(), over.into()])
     }
 
@@ -181,7 +198,7 @@ impl Rules for Reduce {
             return Ok(smallvec![Some(g.emit(Op::Expand { shape: ty.shape }, &[grad])?)]);
         }
         if self.kind == ReduceKind::Prod {
-            let slope = self.slope_of_product(g, x, ty)?;
+            let slope = self.slope_of_product(g, x)?;
             return Ok(smallvec![Some(g.row(&arith::MUL, &[grad.into(), slope.into()])?)]);
         }
         let result = keep(g, result)?;
@@ -189,7 +206,9 @@ impl Rules for Reduce {
         let ones = g.emit(Op::Cast(ty.dtype), &[ties])?;
         let count = g.emit(Op::Reduce { kind: ReduceKind::Sum, axes: self.axes, keepdim: true }, &[ones])?;
         let share = g.row(&arith::DIV, &[grad.into(), count.into()])?;
-        Ok(smallvec![Some(g.row(&logic::SELECT, &[ties.into(), share.into(), 0.0.into()])?)])
+        // 0, or NaN where nothing equals the result, since that is NaN.
+        let others = g.row(&arith::DIV, &[0.0.into(), count.into()])?;
+        Ok(smallvec![Some(g.row(&logic::SELECT, &[ties.into(), share.into(), others.into()])?)])
     }
 
     fn eval(&self, operands: &[HostValue]) -> Result<HostValue> {

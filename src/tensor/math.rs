@@ -180,7 +180,7 @@ unary_methods! {
     /// # }
     /// ```
     cos = trigonometry::COS;
-    /// Tangent of radians; NaN at infinities; at most 2 ulp.
+    /// Tangent of radians; NaN at infinities; at most 2.2 ulp.
     ///
     /// ```
     /// # use stepgraph::*;

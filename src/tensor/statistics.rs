@@ -138,7 +138,8 @@ impl Tensor {
     /// Variance with another correction: the squared differences' sum is divided by `max(n - correction, 0)`; 0 gives the
     /// variance of a population, 1 the unbiased estimate from a sample.
     ///
-    /// In two passes: the mean first, then the differences from it. So no digits are lost where the mean is large.
+    /// In two passes: the mean first, then the differences from it, from which their own mean (the rounding error of the first)
+    /// is taken off. So no digits are lost where the mean is large.
     ///
     /// ```
     /// # use stepgraph::{Device, Result, Tensor};
@@ -218,7 +219,8 @@ impl Tensor {
 
     fn spread(&self, mask: u8, correction: f64, keepdim: bool) -> Result<Tensor> {
         let count = self.reduced_count(mask) as f64;
-        let differences = self.sub(&self.mean_keepdim(Mask(mask))?)?;
+        let rough = self.sub(&self.mean_keepdim(Mask(mask))?)?;
+        let differences = rough.sub(&rough.mean_keepdim(Mask(mask))?)?;
         let squares = differences.mul(&differences)?;
         let sum = if keepdim { squares.sum_keepdim(Mask(mask))? } else { squares.sum(Mask(mask))? };
         sum.div((count - correction).max(0.0))

@@ -160,12 +160,38 @@ pub fn replay_from_another_thread_or_stream(device: &Device) {
         let there = thread::scope(|scope| scope.spawn(|| call(k as f32)).join().expect("no panic"));
         assert_eq!((there, call(k as f32 + 0.5)), (vec![2.0 * k as f32], vec![2.0 * k as f32 + 1.0]));
     }
-    // A write from the host, a replay of many ops, a read: 300 times.
+    // A write from the host, a replay, a read: 1000 times; with a chain of ops in one kernel, and with more than 200 kernels.
+    let one = filled(&[1, 1], 1, device).mul(0.0).and_then(|z| z + 1.0).expect("a 1");
+    type F<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
+    let fused: F = &|x| (0..100).try_fold(x * 2.0, |y, _| Ok::<_, Error>(&y? * 1.0))?;
+    let many: F = &|x| (0..210).try_fold((x * 2.0)?.reshape([1, 1])?, |y, _| y.matmul(&one)?.neg()?.neg())?.reshape(());
+    for (times, kernels, f) in [(1000, 1, fused), (1000, 210, many)] {
+        let mut step = jit::Step::new();
+        for k in 0..times {
+            x.set(&scalar(k as f32, device)).expect("a write");
+            let y = step.run(|| f(&x.get())).expect("a call");
+            assert_eq!(values(&y), [2.0 * k as f32]);
+        }
+        assert!(step.report().kernels >= kernels && step.report().recorded == 1, "{}", step.report());
+    }
+    // Work on another thread that is joined before the step ends: what it makes of its own is an operand like any other. A value
+    // of the step itself is refused there.
     let mut step = jit::Step::new();
-    for k in 0..300 {
+    for k in 0..6 {
         x.set(&scalar(k as f32, device)).expect("a write");
-        let y = step.run(|| (0..100).try_fold(&x.get() * 2.0, |y, _| Ok::<_, Error>(&y? * 1.0))?).expect("a call");
-        assert_eq!(values(&y), [2.0 * k as f32]);
+        let y = step
+            .run(|| {
+                let doubled = (&x.get() * 2.0)?;
+                let (side, refused) = thread::scope(|scope| {
+                    let side = scope.spawn(|| scalar(10.0, device) + k as f64).join().expect("no panic");
+                    (side, scope.spawn(|| &doubled + 1.0).join().expect("no panic"))
+                });
+                let e = refused.expect_err("a value of a step that has not ended");
+                assert!(matches!(e.kind(), ErrorKind::LeakedValue { .. }), "{e}");
+                &doubled + &side?
+            })
+            .expect("a call");
+        assert_eq!(values(&y), [3.0 * k as f32 + 10.0]);
     }
     // Two steps share a weight; one updates it: calls ordered after the update see it.
     let (mut train, mut eval) = (jit::Step::new(), jit::Step::new());

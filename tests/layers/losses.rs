@@ -4,7 +4,7 @@ use stepgraph::nn::{CrossEntropy, Reduction};
 use stepgraph::{DType, Device, Result, Tensor, Var};
 
 use crate::check::{Check, some};
-use crate::harness::{assert_close, own_device, values, vector};
+use crate::harness::{Expect, assert_close, compare, own_device, values, vector};
 
 fn log_softmax(row: &[f64]) -> Vec<f64> {
     let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -54,7 +54,7 @@ fn labels(values: &[i64], dims: &[usize], device: &Device) -> Tensor {
 }
 
 /// Losses in double precision: logits `[outer, classes, inner]`, labels `[outer, inner]`.
-fn losses(v: &[f64], labels: &[i64], classes: usize, inner: usize, options: &CrossEntropy) -> Vec<f64> {
+fn losses(v: &[f64], labels: &[i64], classes: usize, inner: usize, options: &CrossEntropy<'_>) -> Vec<f64> {
     let mut out = Vec::new();
     for (i, &label) in labels.iter().enumerate() {
         let (o, j) = (i / inner, i % inner);
@@ -79,7 +79,7 @@ fn cross_entropy_in_all_its_forms() {
     let known = [2i64, 0, -100, 3, 3, -100, 1, 0];
     for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
         for (ignore, smoothing) in [(None, 0.0), (Some(-100), 0.0), (None, 0.1), (Some(-100), 0.3), (Some(-100), 1.0)] {
-            let options = CrossEntropy { axis: None, ignore, smoothing, reduction };
+            let options = CrossEntropy { ignore, smoothing, reduction, ..CrossEntropy::default() };
             let used: Vec<i64> = known.iter().map(|&l| if ignore.is_none() { l.max(0) } else { l }).collect();
             // [n, classes], [n, classes, ..], [.., classes], one row.
             let forms: [(&[usize], &[usize], Option<isize>, usize); 5] = [
@@ -118,6 +118,93 @@ fn cross_entropy_of_equal_logits_is_the_logarithm_of_their_number() {
     let options = CrossEntropy { ignore: Some(3), ..CrossEntropy::default() };
     let all = labels(&[3; 6], &[6], device);
     assert!(values(&x.cross_entropy_with(&all, &options).expect("a loss"))[0].is_nan());
+}
+
+/// Weights of classes, against PyTorch 2.15's `cross_entropy` in double precision: losses, and gradients of the mean.
+#[test]
+fn weights_of_classes() {
+    let device = &own_device();
+    let logits = [2.0f32, 0.0, -1.0, 0.5, 0.25, 1.0, 3.0, -2.0, 0.0, 0.0, 1.0, 1.0, 1.0, -1.0, 0.5, 2.0];
+    let x = Var::new(&Tensor::from_slice(&logits, [4, 4], device).expect("logits")).expect("a Var");
+    let y = labels(&[2, 0, -100, 3], &[4], device);
+    let weight = vector(&[0.5, 1.0, 2.0, 3.0], device);
+    type Row = (f64, f64, [f64; 4], [f64; 8]);
+    let rows: [Row; 2] = [
+        (
+            0.0,
+            1.752527247399027,
+            [6.684699164779644, 1.4686550016574353, 0.0, 1.4855456942575682],
+            [
+                0.25821815377679064,
+                0.03494602697821717,
+                -0.35078043876045495,
+                0.057616258005447174,
+                -0.08609017010768974,
+                0.010201655416621444,
+                0.07538060417537559,
+                0.0005079105156927216,
+            ],
+        ),
+        (
+            0.2,
+            1.8023533401432088,
+            [6.084022946100408, 2.1545497524032813, 0.0, 1.6743706722839578],
+            [
+                0.24398951846470643,
+                0.024544641875624936,
+                -0.296717081397847,
+                0.02818292105751563,
+                -0.07028529211069559,
+                0.005701491263192004,
+                0.09112005787247643,
+                -0.02653625702497283,
+            ],
+        ),
+    ];
+    for (smoothing, mean, each, slopes) in rows {
+        let options = CrossEntropy { smoothing, ignore: Some(-100), weight: Some(&weight), ..CrossEntropy::default() };
+        let log = compare(
+            device,
+            &Expect::steady(5),
+            || Ok(()),
+            |_, _| Ok(()),
+            |_, _, seen| {
+                let loss = x.get().cross_entropy_with(&y, &options)?;
+                seen.keep(&loss);
+                seen.keep(&loss.backward()?.get(&x).expect("a gradient"));
+                for reduction in [Reduction::None, Reduction::Sum] {
+                    seen.keep(&x.get().cross_entropy_with(&y, &CrossEntropy { reduction, ..options })?);
+                }
+                Ok(())
+            },
+            |_| vec![],
+        );
+        assert_close("the mean", log.f32(0, 0), &[mean], 2e-6);
+        assert_close("its gradient", &log.f32(0, 1)[..8], &slopes, 2e-6);
+        assert_eq!(log.f32(0, 1)[8..12], [0.0; 4], "of an ignored label");
+        assert_close("each loss", log.f32(0, 2), &each, 2e-6);
+        assert_close("their sum", log.f32(0, 3), &[each.iter().sum()], 2e-6);
+        if smoothing == 0.0 {
+            let nll = x.get().log_softmax(1).and_then(|p| p.nll_loss(&y, &options)).expect("a loss");
+            assert_close("nll_loss", &values(&nll), &[mean], 2e-6);
+        }
+    }
+    // Nothing ignored; and the classes on the first axis.
+    let all = labels(&[2, 0, 1, 3], &[4], device);
+    let options = CrossEntropy { weight: Some(&weight), ..CrossEntropy::default() };
+    let rows: Vec<Vec<f64>> =
+        logits.chunks(4).map(|r| log_softmax(&r.iter().map(|&v| v as f64).collect::<Vec<_>>())).collect();
+    let want = -(2.0 * rows[0][2] + 0.5 * rows[1][0] + rows[2][1] + 3.0 * rows[3][3]) / 6.5;
+    assert_close("the mean", &values(&x.get().cross_entropy_with(&all, &options).expect("a loss")), &[want], 2e-6);
+    let turned = x.get().t().expect("turned");
+    let first = CrossEntropy { axis: Some(0), ..options };
+    assert_close("the mean", &values(&turned.cross_entropy_with(&all, &first).expect("a loss")), &[want], 2e-6);
+    // A weight of each class, a float.
+    let short = vector(&[1.0; 3], device);
+    let e = x.get().cross_entropy_with(&all, &CrossEntropy { weight: Some(&short), ..first }).expect_err("3 weights");
+    assert!(e.to_string().contains("a weight per class, [4]") && e.to_string().contains("losses.rs"), "{e}");
+    let e = x.get().cross_entropy_with(&all, &CrossEntropy { weight: Some(&all), ..first }).expect_err("integers");
+    assert!(e.to_string().contains("a float tensor"), "{e}");
 }
 
 #[test]

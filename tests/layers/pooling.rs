@@ -4,33 +4,48 @@ use stepgraph::nn::Pooling;
 use stepgraph::{Tensor, Var, jit};
 
 use crate::check::{Check, some};
-use crate::harness::{own_device, values};
+use crate::harness::{own_device, values, vector};
 
-/// The elements in each window of `[lead.., h, w]`; `None` where it is padding.
+/// The elements in each window of `[lead.., h, w]`; `None` where it is padding. What lies beyond the padding is left out.
 fn windows(v: &[f64], [h, w]: [usize; 2], o: &Pooling<2>) -> Vec<Vec<Option<f64>>> {
-    let reach = |d: usize| o.dilation[d] * (o.size[d] - 1) + 1;
-    let places: Vec<usize> = (0..2).map(|d| ([h, w][d] + 2 * o.padding[d] - reach(d)) / o.stride[d] + 1).collect();
+    let padded: Vec<usize> = (0..2).map(|d| [h, w][d] + 2 * o.padding[d]).collect();
+    // Where windows begin: within the padded axis; with `ceil` the last one may reach beyond, if it begins before the padding at the end.
+    let begins = |d: usize| -> Vec<usize> {
+        let reach = o.dilation[d] * (o.size[d] - 1) + 1;
+        let fits = |at: usize| at + reach <= padded[d];
+        let ceil = |at: usize| o.ceil && at < [h, w][d] + o.padding[d] && (at == 0 || fits(at - o.stride[d]));
+        (0..padded[d]).step_by(o.stride[d]).filter(|&at| fits(at) || ceil(at)).collect()
+    };
+    let (rows, columns) = (begins(0), begins(1));
     let mut out = Vec::new();
     for plane in v.chunks(h * w) {
-        for (y, x) in (0..places[0]).flat_map(|y| (0..places[1]).map(move |x| (y, x))) {
+        for (y, x) in rows.iter().flat_map(|y| columns.iter().map(move |x| (y, x))) {
             let element = |(a, b): (usize, usize)| {
-                let row = (y * o.stride[0] + a * o.dilation[0]).checked_sub(o.padding[0])?;
-                let column = (x * o.stride[1] + b * o.dilation[1]).checked_sub(o.padding[1])?;
-                (row < h && column < w).then(|| plane[row * w + column])
+                let (row, column) = (y + a * o.dilation[0], x + b * o.dilation[1]);
+                if row >= padded[0] || column >= padded[1] {
+                    return None;
+                }
+                let (row, column) = (row.checked_sub(o.padding[0]), column.checked_sub(o.padding[1]));
+                let inside = row.zip(column).filter(|&(row, column)| row < h && column < w);
+                Some(inside.map(|(row, column)| plane[row * w + column]))
             };
-            out.push((0..o.size[0]).flat_map(|a| (0..o.size[1]).map(move |b| (a, b))).map(element).collect());
+            out.push((0..o.size[0]).flat_map(|a| (0..o.size[1]).map(move |b| (a, b))).filter_map(element).collect());
         }
     }
     out
 }
 
-fn forms() -> [Pooling<2>; 5] {
+fn forms() -> [Pooling<2>; 9] {
     [
         Pooling::new([2, 2]),
         Pooling { stride: [2, 1], ..Pooling::new([3, 2]) },
         Pooling { stride: [2, 2], padding: [1, 1], ..Pooling::new([3, 3]) },
         Pooling { padding: [0, 1], dilation: [2, 1], stride: [1, 3], ..Pooling::new([2, 3]) },
         Pooling { padding: [1, 0], count_padding: false, ..Pooling::new([2, 2]) },
+        Pooling { ceil: true, ..Pooling::new([2, 2]) },
+        Pooling { ceil: true, stride: [2, 2], padding: [1, 1], count_padding: false, ..Pooling::new([3, 3]) },
+        Pooling { ceil: true, stride: [4, 3], padding: [1, 0], ..Pooling::new([3, 2]) },
+        Pooling { ceil: true, stride: [3, 2], padding: [0, 1], dilation: [2, 1], ..Pooling::new([2, 3]) },
     ]
 }
 
@@ -59,6 +74,34 @@ fn max_pool2d() {
         };
         Check::new("max_pool2d", vec![some(&[2, 3, 6, 7], 1, device)], &formula).run(device, |v| v[0].max_pool2d(&o));
     }
+}
+
+/// Windows that reach beyond the end, against PyTorch 2.15's `ceil_mode`: the maxima, and the means with and without the padding.
+#[test]
+fn windows_that_reach_beyond_the_end() {
+    let device = &own_device();
+    type Row = (usize, [usize; 3], &'static [f32], &'static [f32], &'static [f32]);
+    let rows: [Row; 5] = [
+        (5, [2, 2, 0], &[2.0, 4.0, 5.0], &[1.5, 3.5, 5.0], &[1.5, 3.5, 5.0]),
+        (1, [2, 2, 0], &[1.0], &[1.0], &[1.0]),
+        (4, [3, 2, 1], &[2.0, 4.0, 4.0], &[1.0, 3.0, 2.0], &[1.5, 3.0, 4.0]),
+        (7, [3, 3, 1], &[2.0, 5.0, 7.0], &[1.0, 4.0, 13.0 / 3.0], &[1.5, 4.0, 6.5]),
+        (5, [3, 4, 1], &[2.0, 5.0], &[1.0, 3.0], &[1.5, 4.5]),
+    ];
+    for (len, [size, stride, padding], most, with, without) in rows {
+        let x = vector(&(1..=len).map(|i| i as f32).collect::<Vec<_>>(), device).reshape([1, 1, len]).expect("a row");
+        let o = Pooling { ceil: true, stride: [stride], padding: [padding], ..Pooling::new([size]) };
+        assert_eq!(values(&x.max_pool1d(&o).expect("maxima")), most, "{o:?}");
+        assert_eq!(values(&x.avg_pool1d(&o).expect("means")), with, "{o:?}");
+        let o = Pooling { count_padding: false, ..o };
+        assert_eq!(values(&x.avg_pool1d(&o).expect("means")), without, "{o:?}");
+    }
+    // A window that would begin in the padding at the end is none, nor is one of a stride less.
+    let x = vector(&[1.0, 2.0], device).reshape([1, 1, 2]).expect("a row");
+    let o = Pooling { ceil: true, padding: [1], ..Pooling::new([3]) };
+    assert_eq!(values(&x.max_pool1d(&o).expect("maxima")), [2.0]);
+    let o = Pooling { ceil: true, stride: [1], ..Pooling::new([4]) };
+    assert!(x.max_pool1d(&o).is_err_and(|e| e.to_string().contains("within 2 elements")));
 }
 
 /// Ties, NaN, infinities and signed zeros, as PyTorch: the first of the largest wins, and has the gradient.

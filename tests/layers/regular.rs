@@ -1,6 +1,6 @@
 //! Dropout and embedding.
 
-use stepgraph::{Result, Rng, Tensor, Var};
+use stepgraph::{Result, Rng, Tensor, Var, jit, nn, optim};
 
 use crate::check::{Check, some};
 use crate::harness::{Expect, compare, own_device, values, zeros};
@@ -71,4 +71,49 @@ fn embedding_of_any_shape() {
     let outside = Tensor::from_slice(&[4i64], [1], device).expect("ids");
     let read = |ids: &Tensor| -> Result<Vec<f32>> { some(&[4, 5], 1, device).embedding(ids)?.to_vec() };
     assert!(read(&outside).is_err(), "an id out of range is told at the host read");
+}
+
+/// A padding id: its row is zeros, gets no gradient, and stays when trained; the others as ever.
+#[test]
+fn the_row_of_the_padding_is_left_alone() {
+    let device = &own_device();
+    let layer = nn::Embedding::with_padding(5, 3, 1, &Rng::seed_from(4), device).expect("a layer");
+    let plain = nn::Embedding::new(5, 3, &Rng::seed_from(4), device).expect("a layer");
+    let (start, drawn) = (values(&layer.weight.get()), values(&plain.weight.get()));
+    assert_eq!(start[3..6], [0.0; 3]);
+    assert!(start[..3] == drawn[..3] && start[6..] == drawn[6..], "{start:?}");
+    let ids = Tensor::from_vec(vec![1i64, 0, 4, 1, 4, 1], [2, 3], device).expect("ids");
+    let mut sgd = optim::Sgd::new(vec![layer.weight.clone()], optim::SgdConfig { lr: 0.5, ..Default::default() })
+        .expect("an optimizer");
+    let mut step = jit::Step::new();
+    for k in 1..=4 {
+        let (y, g) = step
+            .run(|| {
+                let y = layer.forward(&ids)?;
+                let gradients = y.sum(())?.backward()?;
+                sgd.step(&gradients)?;
+                Ok((y, gradients.get(&layer.weight).expect("a gradient")))
+            })
+            .expect("a call");
+        assert_eq!(y.dims(), [2, 3, 3]);
+        assert_eq!(values(&y)[..3], [0.0; 3]);
+        // How often each row is looked up.
+        let times = [1.0, 0.0, 0.0, 0.0, 2.0];
+        assert_eq!(values(&g), times.iter().flat_map(|&t| [t; 3]).collect::<Vec<f32>>());
+        let now = values(&layer.weight.get());
+        for (i, (now, start)) in now.iter().zip(&start).enumerate() {
+            assert!((now - (start - 0.5 * k as f32 * times[i / 3])).abs() < 1e-6, "{i}: {now} from {start}");
+        }
+    }
+    assert!(
+        nn::Embedding::with_padding(5, 3, 5, &Rng::seed_from(4), device)
+            .is_err_and(|e| e.to_string().contains("a padding below 5"))
+    );
+    assert!(
+        layer
+            .weight
+            .get()
+            .embedding_padded(&ids, 7)
+            .is_err_and(|e| e.to_string().contains("a padding below 5") && e.to_string().contains("regular.rs"))
+    );
 }

@@ -1,7 +1,7 @@
 //! Reductions, and those composed of them.
 
 use super::*;
-use stepgraph::DType;
+use stepgraph::{DType, autograd};
 
 const SHAPES: [(&[usize], &[usize]); 8] = [
     (&[7], &[0]),
@@ -275,6 +275,84 @@ fn slopes_of_products() {
     assert_eq!(gradient(&x, |x| x.prod(1)), want);
     assert_eq!(gradient(&f32s(&[2, 2], &[1., 2., 3., 0.]), |x| x.prod(())), [0., 0., 0., 6.]);
     assert_eq!(kernels(|| x.prod(1)), 1);
+}
+
+/// Second derivatives of a product: those of the elements other than two, whatever is zero among them.
+#[test]
+fn second_derivatives_of_products() {
+    let rows: [[f32; 4]; 8] = [
+        [2.0, 3.0, -5.0, 7.0],
+        [2.0, 0.0, -5.0, 7.0],
+        [0.0, 3.0, -5.0, 0.0],
+        [0.0, -0.0, -5.0, 0.0],
+        [0.0; 4],
+        [-0.0, 3.0, 2.0, -0.0],
+        [-0.0, 3.0, 2.0, 1.0],
+        // Where products overflow, zeros stay (and second derivatives overflow).
+        [0.0, 1e30, 1e30, 0.0],
+    ];
+    let direction = [1.0f32, -2.0, 3.0, 0.5];
+    let at = f32s(&[8, 4], &rows.concat());
+    let v = f32s(&[4], &direction);
+    let product = |row: &[f32], without: [usize; 2]| {
+        (0..4).filter(|k| !without.contains(k)).map(|k| row[k] as f64).product::<f64>()
+    };
+    let mut slopes = Vec::new();
+    let mut second = Vec::new();
+    for row in &rows {
+        for i in 0..4 {
+            slopes.push(product(row, [i, i]));
+            let others = (0..4).filter(|&j| j != i);
+            second.push(others.map(|j| product(row, [i, j]) * direction[j] as f64).sum::<f64>());
+        }
+    }
+    let x = Var::new(&at).unwrap();
+    let slope = |y: &Tensor, x: &Tensor| -> Result<Tensor> {
+        Ok(autograd::grad(y, &[x], autograd::GradOptions::new().create_graph(true))?.remove(0).expect("a gradient"))
+    };
+    for (by_rows, transposed) in [(true, false), (false, true)] {
+        let (values, _) = both(|| {
+            let x = x.get();
+            let (given, axis) = if transposed { (x.t()?, 0) } else { (x.clone(), 1) };
+            let products = if by_rows { given.prod(axis)? } else { given.prod_keepdim(axis)? };
+            let g = slope(&products.sum(())?, &x)?;
+            let along = g.mul(&v)?.sum(())?;
+            let h = slope(&along, &x)?;
+            Ok(vec![g, h])
+        });
+        let (g, h) = (values[0].data.to_f64(), values[1].data.to_f64());
+        assert_eq!(g, slopes);
+        close(&h[..28], &second[..28], 1e-6);
+        assert!(g.iter().all(|g| *g != 0.0 || g.is_sign_positive()), "no zero of a product's slope is negative");
+    }
+}
+
+/// Where a maximum is NaN so are the gradients of all that it was taken of, as those of `torch.amax`; no others.
+#[test]
+fn slopes_of_extremes_that_are_nan() {
+    let nan = f32::NAN;
+    let x = f32s(&[3, 3], &[1., nan, 3., 1., 2., 2., nan, nan, nan]);
+    for largest in [true, false] {
+        let extreme = |x: &Tensor| if largest { x.max(1) } else { x.min(1)?.neg()?.neg() };
+        let g = gradient(&x, extreme);
+        assert!(g[..3].iter().chain(&g[6..]).all(|g| g.is_nan()), "{g:?}");
+        assert_eq!(g[3..6], if largest { [0., 1., 1.] } else { [2., 0., 0.] });
+        assert!(g[3..6].iter().all(|g| g.is_sign_positive()), "{g:?}");
+    }
+    assert!(gradient(&x, |x| x.max(())).iter().all(|g| g.is_nan()));
+}
+
+/// The digits of a variance whose mean is far away: `torch.var` in double precision of the same elements.
+#[test]
+fn variances_keep_their_digits() {
+    for base in [0.0f32, 500.0, 3000.0, 20000.0] {
+        let row: Vec<f32> = (0..12).map(|i| base + 0.002 * i as f32).collect();
+        let want = variance(&row.iter().map(|&v| v as f64).collect::<Vec<_>>(), 1.0);
+        let got = numbers(|| f32s(&[12], &row).var(()))[0];
+        assert!((got / want - 1.0).abs() < 1e-5, "{base}: {got:e}, not {want:e}");
+        let got = numbers(|| f32s(&[12], &row).std(0))[0];
+        assert!((got / want.sqrt() - 1.0).abs() < 1e-5, "{base}: {got:e}");
+    }
 }
 
 /// 16-bit floats are computed in f32, and rounded once: no square overflows, no sum stands still.

@@ -1,7 +1,8 @@
 //! Dropout and embedding.
 
 use crate::base::location::Scope;
-use crate::base::{Error, Loc, Result};
+use crate::base::{DType, Error, Loc, Result, Scalar};
+use crate::tensor::arith::Operand;
 use crate::tensor::composite::{fixed, need_float};
 use crate::tensor::{Rng, Tensor};
 
@@ -54,18 +55,58 @@ impl Tensor {
     #[track_caller]
     pub fn embedding(&self, ids: &Tensor) -> Result<Tensor> {
         let _scope = Scope::enter();
+        self.rows(&self.ids(ids)?)
+    }
+
+    /// As [`Tensor::embedding`], of ids among which `padding` stands for no entry: nothing flows back to that row (PyTorch's `padding_idx`),
+    /// so an optimizer leaves it as it is, usually zeros.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let table = Var::new(&Tensor::new([[0.0f32, 0.0], [3.0, 4.0]], device)?)?;
+    /// let y = table.get().embedding_padded(&Tensor::new([1i64, 0, 0], device)?, 0)?;
+    /// assert_eq!(y.to_string(), "[[3. 4.]\n [0. 0.]\n [0. 0.]]");
+    /// let gradient = y.sum(())?.backward()?.get(&table).expect("a gradient");
+    /// assert_eq!(gradient.to_string(), "[[0. 0.]\n [1. 1.]]");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Tensor::embedding`]; a padding that is no row of the table.
+    #[track_caller]
+    pub fn embedding_padded(&self, ids: &Tensor, padding: usize) -> Result<Tensor> {
+        let _scope = Scope::enter();
+        let ids = self.ids(ids)?;
+        if padding >= self.dims()[0] {
+            let expected = format!("a padding below {}, the number of entries", self.dims()[0]);
+            return Err(Error::argument("embedding", expected, padding.to_string()).at(Loc::caller()));
+        }
+        let rows = self.rows(&ids)?;
+        let mut dims = ids.dims().to_vec();
+        dims.resize(rows.rank(), 1);
+        let nothing = ids.eq(Operand::Scalar(Scalar::i64(padding as i64).constant()))?.reshape(dims)?;
+        nothing.select(&rows.detach()?, &rows)
+    }
+
+    /// `ids` as i64, checked with this table.
+    #[track_caller]
+    fn ids(&self, ids: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 {
             let given = self.ty().to_string();
             return Err(Error::shape("embedding", "a table of at least 1 axis", given).at(Loc::caller()));
         }
-        let ids_i64 = match ids.dtype() {
-            d if !d.is_int() => {
-                return Err(Error::dtype("embedding", "integer ids", d).at(Loc::caller()));
-            }
-            crate::base::DType::I64 => ids.clone(),
-            _ => ids.to_dtype(crate::base::DType::I64)?,
-        };
+        match ids.dtype() {
+            d if !d.is_int() => Err(Error::dtype("embedding", "integer ids", d).at(Loc::caller())),
+            DType::I64 => Ok(ids.clone()),
+            _ => ids.to_dtype(DType::I64),
+        }
+    }
+
+    /// The rows of this table that `ids` name.
+    fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         let dims = [ids.dims(), &self.dims()[1..]].concat();
-        self.index_select(0, &ids_i64.flatten()?)?.reshape(dims)
+        self.index_select(0, &ids.flatten()?)?.reshape(dims)
     }
 }

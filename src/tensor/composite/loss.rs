@@ -56,8 +56,8 @@ impl Reduction {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct CrossEntropy {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CrossEntropy<'a> {
     /// The axis of the classes; `None`: axis 1, or axis 0 of a 1-d tensor (PyTorch's).
     pub axis: Option<isize>,
     /// Elements with this label have no loss, and do not count for the mean (over none it is NaN). PyTorch ignores -100
@@ -66,6 +66,10 @@ pub struct CrossEntropy {
     /// Label smoothing: the target is `1 - smoothing` on the label and `smoothing / classes` on every class (Szegedy et al.,
     /// "Rethinking the inception architecture", 2016). Cross entropy only.
     pub smoothing: f64,
+    /// A weight per class, `[classes]`: the loss of a label is multiplied by its class's, and the mean is that of the weights
+    /// (the sum of the losses over the sum of the labels' weights). With smoothing, each class's share of the target has its weight
+    /// (PyTorch's).
+    pub weight: Option<&'a Tensor>,
     /// Mean, sum, or a loss per label.
     pub reduction: Reduction,
 }
@@ -112,9 +116,25 @@ impl Tensor {
     /// # }
     /// ```
     ///
-    /// Errors: as [`Tensor::cross_entropy`]; a smoothing outside of 0 to 1.
+    /// Classes that are rare may weigh more:
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let logits = Tensor::new([[2.0f32, 0.0], [2.0, 0.0]], device)?;
+    /// let weight = Tensor::new([1.0f32, 3.0], device)?;
+    /// let options = nn::CrossEntropy { weight: Some(&weight), ..Default::default() };
+    /// let loss = logits.cross_entropy_with(&Tensor::new([0i64, 1], device)?, &options)?;
+    /// let (rare, common) = (2.1269280110429727f64, 0.1269280110429726); // log(1 + e²), log(1 + e⁻²)
+    /// assert!((loss.item::<f32>()? as f64 - (common + 3.0 * rare) / 4.0).abs() < 1e-6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Tensor::cross_entropy`]; a smoothing outside of 0 to 1; weights that are no floats of shape `[classes]`.
     #[track_caller]
-    pub fn cross_entropy_with(&self, labels: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
+    pub fn cross_entropy_with(&self, labels: &Tensor, options: &CrossEntropy<'_>) -> Result<Tensor> {
         let _scope = Scope::enter();
         let axis = self.class_axis("cross_entropy", labels, options)?;
         if !(0.0..=1.0).contains(&options.smoothing) {
@@ -142,7 +162,7 @@ impl Tensor {
     /// # }
     /// ```
     #[track_caller]
-    pub fn nll_loss(&self, labels: &Tensor, options: &CrossEntropy) -> Result<Tensor> {
+    pub fn nll_loss(&self, labels: &Tensor, options: &CrossEntropy<'_>) -> Result<Tensor> {
         let _scope = Scope::enter();
         let axis = self.class_axis("nll_loss", labels, options)?;
         narrow(negative_log_likelihood(&wide(self)?, labels, axis, options, 0.0)?, self.dtype())
@@ -150,7 +170,7 @@ impl Tensor {
 
     /// The axis of the classes, the labels' shape and dtype checked against it.
     #[track_caller]
-    fn class_axis(&self, op: &'static str, labels: &Tensor, options: &CrossEntropy) -> Result<usize> {
+    fn class_axis(&self, op: &'static str, labels: &Tensor, options: &CrossEntropy<'_>) -> Result<usize> {
         need_float(op, &[self])?;
         let fail = |e: Error| e.at(Loc::caller());
         let axis = self.axis(op, options.axis.unwrap_or((self.rank() > 1) as isize)).map_err(fail)?;
@@ -161,6 +181,13 @@ impl Tensor {
         }
         if !labels.dtype().is_int() {
             return Err(fail(Error::dtype(op, "integer labels", labels.dtype())));
+        }
+        if let Some(weight) = options.weight {
+            need_float(op, &[weight])?;
+            if weight.dims() != [self.dims()[axis]] {
+                let expected = format!("a weight per class, [{}]", self.dims()[axis]);
+                return Err(fail(Error::shape(op, expected, weight.ty().to_string())));
+            }
         }
         Ok(axis)
     }
@@ -309,7 +336,7 @@ fn negative_log_likelihood(
     log_p: &Tensor,
     labels: &Tensor,
     axis: usize,
-    options: &CrossEntropy,
+    options: &CrossEntropy<'_>,
     smoothing: f64,
 ) -> Result<Tensor> {
     let ignored = options.ignore.map(|label| labels.eq(label)).transpose()?;
@@ -320,18 +347,45 @@ fn negative_log_likelihood(
     };
     let index = if index.dtype() == DType::I64 { index } else { index.to_dtype(DType::I64)? };
     let kept = Shape::new(log_p.dims())?.reduce(1 << axis, true);
-    let picked = log_p.gather(axis as isize, &index.reshape(kept)?)?.reshape(labels.shape())?;
+    let weight = options.weight.map(|w| w.to_dtype(log_p.dtype())).transpose()?;
+    let mut picked = log_p.gather(axis as isize, &index.reshape(kept)?)?.reshape(labels.shape())?;
+    // Of each label.
+    let weights = match &weight {
+        Some(weight) => Some(weight.index_select(0, &index.flatten()?)?.reshape(labels.shape())?),
+        None => None,
+    };
+    if let Some(weights) = &weights {
+        picked = picked.mul(weights)?;
+    }
     let losses = if smoothing == 0.0 {
         picked
     } else {
-        let even = log_p.mean(axis as isize)?;
+        let even = match &weight {
+            Some(weight) => {
+                let mut along = vec![1; log_p.rank()];
+                along[axis] = weight.numel();
+                log_p.mul(&weight.reshape(along)?)?.mean(axis as isize)?
+            }
+            None => log_p.mean(axis as isize)?,
+        };
         picked.mul(1.0 - smoothing)?.add(&even.mul(smoothing)?)?
     };
-    let Some(ignored) = ignored else { return options.reduction.of(&losses)?.neg() };
-    let losses = ignored.select(fixed(0.0), &losses.neg()?)?;
+    let losses = match (&ignored, &weights) {
+        (None, None) => return options.reduction.of(&losses)?.neg(),
+        (None, Some(_)) => losses.neg()?,
+        (Some(ignored), _) => ignored.select(fixed(0.0), &losses.neg()?)?,
+    };
     match options.reduction {
         Reduction::None => Ok(losses),
         Reduction::Sum => losses.sum(()),
-        Reduction::Mean => losses.sum(())?.div(&ignored.not()?.to_dtype(losses.dtype())?.sum(())?),
+        Reduction::Mean => {
+            let counted = match (ignored, weights) {
+                (Some(ignored), Some(weights)) => ignored.select(fixed(0.0), &weights)?,
+                (Some(ignored), None) => ignored.not()?.to_dtype(losses.dtype())?,
+                (None, Some(weights)) => weights,
+                (None, None) => return losses.mean(()),
+            };
+            losses.sum(())?.div(&counted.sum(())?)
+        }
     }
 }

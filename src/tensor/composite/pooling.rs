@@ -35,10 +35,13 @@ pub struct Pooling<const D: usize> {
     pub dilation: [usize; D],
     /// Whether a mean counts the padding among its elements.
     pub count_padding: bool,
+    /// A last window that begins within the input (or the padding before it) but reaches beyond the padding after it. What lies there is in no
+    /// maximum, and counts for no mean (PyTorch's `ceil_mode`).
+    pub ceil: bool,
 }
 
 impl<const D: usize> Pooling<D> {
-    /// Windows of `size`, side by side, without padding (PyTorch's defaults).
+    /// Windows of `size`, side by side, without padding, as many as fit (PyTorch's defaults).
     ///
     /// ```
     /// # use stepgraph::*;
@@ -50,7 +53,7 @@ impl<const D: usize> Pooling<D> {
     /// # }
     /// ```
     pub fn new(size: [usize; D]) -> Pooling<D> {
-        Pooling { size, stride: size, padding: [0; D], dilation: [1; D], count_padding: true }
+        Pooling { size, stride: size, padding: [0; D], dilation: [1; D], count_padding: true, ceil: false }
     }
 }
 
@@ -153,31 +156,59 @@ impl Tensor {
     }
 }
 
-/// The windows of the last `D` axes of `x`, padded with `value`: the windows' elements on the first `D` axes, then
-/// the axes of the result.
+/// How many places the last window of each of the last `D` axes of `x` reaches beyond its padding.
 #[track_caller]
-fn windows<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>, value: f64) -> Result<Tensor> {
+fn beyond<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>) -> Result<[usize; D]> {
     let fail = |e: Error| Err(e.at(Loc::caller()));
     let Some(lead) = x.rank().checked_sub(D) else {
         return fail(Error::shape(op, format!("at least {D} axes"), x.ty().to_string()));
     };
     let Pooling { size, stride, padding, dilation, .. } = *options;
-    if let Some(d) = (0..D).find(|&d| padding[d] > size[d] / 2) {
-        let expected = format!("a padding of at most {}, half of the size", size[d] / 2);
-        return fail(Error::argument(op, expected, padding[d].to_string()));
-    }
-    let mut out = x.clone();
+    let mut beyond = [0; D];
     for d in 0..D {
-        let padded = x.dims()[lead + d].saturating_add(2 * padding[d]);
-        if count(padded, size[d], stride[d], dilation[d]).is_none() {
+        if padding[d] > size[d] / 2 {
+            let expected = format!("a padding of at most {}, half of the size", size[d] / 2);
+            return fail(Error::argument(op, expected, padding[d].to_string()));
+        }
+        let len = x.dims()[lead + d];
+        let padded = len.saturating_add(2 * padding[d]);
+        if options.ceil && stride[d] > 0 && size[d] > 0 {
+            let reach = (size[d] - 1).saturating_mul(dilation[d]).saturating_add(1);
+            // The next multiple of the stride, if a window may begin there.
+            let next = match padded.checked_sub(reach) {
+                Some(rest) => rest.div_ceil(stride[d]).saturating_mul(stride[d]),
+                None => 0,
+            };
+            let last = next.saturating_add(reach);
+            let near = reach <= padded || reach - padded < stride[d];
+            if near && next < len + padding[d] {
+                beyond[d] = last.saturating_sub(padded);
+            }
+        }
+        if count(padded + beyond[d], size[d], stride[d], dilation[d]).is_none() {
             let expected =
                 format!("windows, strides and dilations of at least 1, within {padded} elements with padding");
             return fail(Error::argument(op, expected, format!("{options:?}")));
         }
-        out = pad(&out, lead + d, padding[d], padding[d], value)?;
+    }
+    Ok(beyond)
+}
+
+/// The windows of the last `D` axes of `x`, padded with `value` (`padding` before each, and after it, and `beyond` more): the windows' elements on the first `D` axes, then
+/// the axes of the result.
+fn windows<const D: usize>(
+    x: &Tensor,
+    options: &Pooling<D>,
+    (padding, beyond): ([usize; D], [usize; D]),
+    value: f64,
+) -> Result<Tensor> {
+    let lead = x.rank() - D;
+    let mut out = x.clone();
+    for d in 0..D {
+        out = pad(&out, lead + d, padding[d], padding[d] + beyond[d], value)?;
     }
     for d in 0..D {
-        out = out.window((lead + 2 * d) as isize, size[d], stride[d], dilation[d])?;
+        out = out.window((lead + 2 * d) as isize, options.size[d], options.stride[d], options.dilation[d])?;
     }
     let elements = (0..D).map(|d| lead + 2 * d + 1);
     let order: Vec<usize> = elements.chain(0..lead).chain((0..D).map(|d| lead + 2 * d)).collect();
@@ -194,19 +225,27 @@ fn average<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>) -
     need_float(op, &[x])?;
     let dtype = x.dtype();
     let x = &wide(x)?;
-    let sum = windows(op, x, options, 0.0)?.sum(first::<D>())?;
-    if options.count_padding || options.padding == [0; D] {
+    let beyond = beyond(op, x, options)?;
+    let sum = windows(x, options, (options.padding, beyond), 0.0)?.sum(first::<D>())?;
+    let padded = options.padding != [0; D] && !options.count_padding;
+    if !padded && beyond == [0; D] {
         return narrow(sum.div(fixed(options.size.iter().product::<usize>() as f64))?, dtype);
     }
     // How many elements each window has, by the same sum over ones.
-    let ones = Tensor::ones(&x.dims()[x.rank() - D..], x.dtype(), x.device())?;
-    narrow(sum.div(&windows(op, &ones, options, 0.0)?.sum(first::<D>())?)?, dtype)
+    let mut dims: [usize; D] = std::array::from_fn(|d| x.dims()[x.rank() - D + d]);
+    let mut padding = options.padding;
+    if options.count_padding {
+        dims.iter_mut().zip(&mut padding).for_each(|(len, padding)| *len += 2 * std::mem::take(padding));
+    }
+    let ones = Tensor::ones(&dims[..], x.dtype(), x.device())?;
+    narrow(sum.div(&windows(&ones, options, (padding, beyond), 0.0)?.sum(first::<D>())?)?, dtype)
 }
 
 #[track_caller]
 fn largest<const D: usize>(op: &'static str, x: &Tensor, options: &Pooling<D>) -> Result<Tensor> {
     need_float(op, &[x])?;
-    let windows = windows(op, x, options, f64::NEG_INFINITY)?;
+    let beyond = beyond(op, x, options)?;
+    let windows = windows(x, options, (options.padding, beyond), f64::NEG_INFINITY)?;
     let axes = first::<D>();
     // The first place of a window that holds its largest element, or a NaN; a maximum would share its gradient.
     let top = windows.max_keepdim(axes)?;
