@@ -18,6 +18,11 @@ extern char** environ;
 namespace sim {
 
 constexpr size_t CHUNK = 100;
+// Beyond this many bytes of source the compiler's optimisations take minutes.
+constexpr size_t LARGE = 32 << 10;
+
+// Programs of one run are compiled with the same options.
+static int variant(const Program& p) { return (p.fmad ? 1 : 0) + (p.source.size() > LARGE ? 2 : 0); }
 
 struct Compiler {
     std::mutex mutex;
@@ -91,11 +96,13 @@ static void begin(Job& j) {
     for (size_t i = 0; i < j.programs.size(); i++) out << rewritten(*j.programs[i], i);
     out.close();
     std::vector<std::string> command = {
-        s.compiler, "-x", "c++", "-std=c++20", "-O1", "-shared", "-fPIC", "-march=native", "-fno-math-errno",
+        s.compiler, "-x", "c++", "-std=c++20", variant(*j.programs[0]) & 2 ? "-O0" : "-O1", "-shared", "-fPIC", "-march=native", "-fno-math-errno",
         "-fno-trapping-math", "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti",
         "-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-fno-builtin-printf", "-w", "-fvisibility=hidden",
         "-U_FORTIFY_SOURCE", "-nostartfiles",
-        j.programs[0]->fmad ? "-ffp-contract=fast" : "-ffp-contract=off", "-include", s.cache + "/device.h", j.source,
+        j.programs[0]->fmad ? "-ffp-contract=fast" : "-ffp-contract=off",
+        // At -O1 products are contracted only with this.
+        j.programs[0]->fmad ? "-fexpensive-optimizations" : "-fno-expensive-optimizations", "-include", s.cache + "/device.h", j.source,
         "-o", j.part + ".so", "-lm"};
     j.pid = start(command, j.log);
 }
@@ -158,12 +165,12 @@ void compile(const std::vector<std::shared_ptr<Program>>& list) {
     std::set<std::string> seen;
     for (auto& p : list)
         if (!p->table && !p->failed && !find(*p) && seen.insert(p->hash).second) todo.push_back(p);
-    std::stable_partition(todo.begin(), todo.end(), [](auto& p) { return p->fmad; });
+    std::stable_sort(todo.begin(), todo.end(), [](auto& a, auto& b) { return variant(*a) < variant(*b); });
     std::vector<std::vector<std::shared_ptr<Program>>> chunks;
     size_t cores = std::max(1u, std::thread::hardware_concurrency());
     size_t chunk = std::clamp(todo.size() / (2 * cores), size_t(1), CHUNK);
     for (auto& p : todo) {
-        if (chunks.empty() || chunks.back().size() >= chunk || chunks.back()[0]->fmad != p->fmad) chunks.emplace_back();
+        if (chunks.empty() || chunks.back().size() >= chunk || variant(*chunks.back()[0]) != variant(*p)) chunks.emplace_back();
         chunks.back().push_back(p);
     }
     // A chunk that fails is cut in two, down to the program at fault.

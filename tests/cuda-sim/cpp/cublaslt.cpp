@@ -42,7 +42,10 @@ struct HeuristicResult {
     int reserved[4];
 };
 
-static std::unordered_set<void*> handles, descs, layouts, preferences;
+static auto& handles = *new std::unordered_set<void*>;
+static auto& descs = *new std::unordered_set<void*>;
+static auto& layouts = *new std::unordered_set<void*>;
+static auto& preferences = *new std::unordered_set<void*>;
 
 static Status refuse(Status s, const std::string& why) {
     diagnose("cublasLt: " + why);

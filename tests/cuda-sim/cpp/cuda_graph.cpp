@@ -9,11 +9,11 @@ struct Exec {
     std::unique_ptr<Graph> graph;
     OpRef last;  // launches of one executable graph run one after the other
 };
-static std::unordered_set<Graph*> graphs;
-static std::unordered_set<Exec*> execs;
+static auto& graphs = *new std::unordered_set<Graph*>;
+static auto& execs = *new std::unordered_set<Exec*>;
 
 static bool registered = [] {
-    on_reset.push_back([](Context* c) {
+    on_reset().push_back([](Context* c) {
         for (auto it = execs.begin(); it != execs.end();)
             if ((*it)->ctx == c) died("graph exec", *it), it = execs.erase(it);
             else ++it;
@@ -229,7 +229,7 @@ int cuGraphInstantiateWithFlags(void** out, void* graph, unsigned long long flag
     auto* e = new Exec{current(), g->clone(), nullptr};
     execs.insert(e);
     born("graph exec", e);
-    last_instantiated = describe(*e->graph);
+    last_instantiated() = describe(*e->graph);
     *out = e;
     return OK;
 }

@@ -9,12 +9,12 @@ struct Module {
     std::shared_ptr<Program> program;
     std::map<std::string, Kernel*> kernels;
 };
-static std::unordered_set<Module*> modules;
+static auto& modules = *new std::unordered_set<Module*>;
 // Kernels of unloaded modules stay in memory, so that no handle means another kernel later.
-static std::unordered_map<Kernel*, Context*> kernels;
+static auto& kernels = *new std::unordered_map<Kernel*, Context*>;
 
 static bool registered = [] {
-    on_reset.push_back([](Context* c) {
+    on_reset().push_back([](Context* c) {
         for (auto it = modules.begin(); it != modules.end();)
             if ((*it)->ctx == c) {
                 for (auto& [name, k] : (*it)->kernels) kernels.erase(k);

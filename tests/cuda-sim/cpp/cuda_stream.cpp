@@ -15,7 +15,7 @@ struct Event {
     std::shared_ptr<Capture> capture;  // recorded in a capture, of which these are the nodes
     std::vector<Node*> tips;
 };
-static std::unordered_set<Event*> events;
+static auto& events = *new std::unordered_set<Event*>;
 
 static Event* event_of(void* h) { return events.count((Event*)h) && ((Event*)h)->ctx == current() ? (Event*)h : nullptr; }
 
@@ -35,7 +35,7 @@ static void leave(const std::shared_ptr<Capture>& c) {
 }
 
 static bool registered = [] {
-    on_reset.push_back([](Context* c) {
+    on_reset().push_back([](Context* c) {
         for (auto it = events.begin(); it != events.end();)
             if ((*it)->ctx == c) died("event", *it), it = events.erase(it);
             else ++it;

@@ -58,7 +58,7 @@ CUSIM_MATH1(exp) CUSIM_MATH1(exp2) CUSIM_MATH1(expm1) CUSIM_MATH1(log) CUSIM_MAT
 CUSIM_MATH1(log1p) CUSIM_MATH1(logb) CUSIM_MATH1(sqrt) CUSIM_MATH1(cbrt) CUSIM_MATH1(erf) CUSIM_MATH1(erfc)
 CUSIM_MATH1(lgamma) CUSIM_MATH1(tgamma) CUSIM_MATH1(floor) CUSIM_MATH1(ceil) CUSIM_MATH1(trunc) CUSIM_MATH1(round)
 CUSIM_MATH1(rint) CUSIM_MATH1(nearbyint) CUSIM_MATH1(fabs) CUSIM_MATH2(pow) CUSIM_MATH2(fmod) CUSIM_MATH2(remainder)
-CUSIM_MATH2(atan2) CUSIM_MATH2(hypot) CUSIM_MATH2(copysign) CUSIM_MATH2(fmin) CUSIM_MATH2(fmax) CUSIM_MATH2(fdim)
+CUSIM_MATH2(atan2) CUSIM_MATH2(hypot) CUSIM_MATH2(copysign) CUSIM_MATH2(fdim)
 CUSIM_MATH2(nextafter)
 CUSIM_MATH1(exp10)
 double fma(double, double, double);
@@ -77,6 +77,17 @@ long long llrint(double);
 long long llrintf(float);
 int abs(int);
 }
+// The other operand for a NaN; -0 is less than +0.
+#define CUSIM_EXTREME(name, T, less)                                              \
+    static inline T cusim_##name(T a, T b) {                                      \
+        if (a != a) return b;                                                     \
+        if (b != b) return a;                                                     \
+        if (a == b) return (__builtin_signbit(a) != 0) == (0 less 1) ? a : b;     \
+        return a less b ? a : b;                                                  \
+    }
+CUSIM_EXTREME(fminf, float, <) CUSIM_EXTREME(fmaxf, float, >) CUSIM_EXTREME(fmin, double, <) CUSIM_EXTREME(fmax, double, >)
+#define fminf cusim_fminf
+#define fmaxf cusim_fmaxf
 // The overloads that C++ adds.
 #define CUSIM_OVER(n) static inline float n(float x) { return n##f(x); }
 CUSIM_OVER(sin) CUSIM_OVER(cos) CUSIM_OVER(tan) CUSIM_OVER(exp) CUSIM_OVER(log) CUSIM_OVER(sqrt) CUSIM_OVER(floor)
@@ -84,6 +95,8 @@ CUSIM_OVER(ceil) CUSIM_OVER(trunc) CUSIM_OVER(rint) CUSIM_OVER(fabs) CUSIM_OVER(
 static inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 static inline float fmin(float a, float b) { return fminf(a, b); }
 static inline float fmax(float a, float b) { return fmaxf(a, b); }
+static inline double fmin(double a, double b) { return cusim_fmin(a, b); }
+static inline double fmax(double a, double b) { return cusim_fmax(a, b); }
 static inline float abs(float a) { return fabsf(a); }
 static inline double abs(double a) { return fabs(a); }
 static inline long long llabs(long long a) { return a < 0 ? -a : a; }

@@ -58,11 +58,9 @@ uintptr_t allocate(Context* ctx, size_t bytes, bool async, bool pinned) {
 }
 
 static bool intact(const Block& b, uintptr_t from) {
-    for (auto* p = (unsigned char*)from; p < (unsigned char*)b.base; p++)
-        if (*p != GUARD) return false;
-    for (auto* p = (unsigned char*)(b.base + b.bytes); p < (unsigned char*)(b.map + b.map_bytes); p++)
-        if (*p != GUARD) return false;
-    return true;
+    static const auto* pattern = (const unsigned char*)memset(new unsigned char[PAGE], GUARD, PAGE);
+    uintptr_t end = b.base + b.bytes;
+    return !memcmp((void*)from, pattern, b.base - from) && !memcmp((void*)end, pattern, b.map + b.map_bytes - end);
 }
 
 static Code overrun(const Block& b) {

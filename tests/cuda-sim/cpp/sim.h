@@ -209,9 +209,14 @@ Code submit(Stream*, NodeKind, const std::string& name, std::function<Code()> ru
 Node* add_node(Graph*, NodeKind, const std::string& name, Context*, const std::vector<Node*>& deps,
                std::function<Code()> run);
 std::string describe(const Graph&, int depth = 0);
-extern std::string last_instantiated;
+std::string& last_instantiated();
 bool kernel_alive(Kernel*);
 void forget_context(Context*);  // every object of a reset context
-extern std::vector<std::function<void(Context*)>> on_reset;
+// A set that outlives the process's exit handlers: others may call late.
+template <class T> T& immortal() {
+    static T* all = new T;
+    return *all;
+}
+std::vector<std::function<void(Context*)>>& on_reset();
 
 }  // namespace sim

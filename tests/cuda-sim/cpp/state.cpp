@@ -34,8 +34,11 @@ Settings& settings() {
     static auto* s = new Settings;
     return *s;
 }
-std::vector<std::function<void(Context*)>> on_reset;
-std::string last_instantiated;
+std::vector<std::function<void(Context*)>>& on_reset() { return immortal<std::vector<std::function<void(Context*)>>>(); }
+std::string& last_instantiated() {
+    static auto* s = new std::string;
+    return *s;
+}
 
 Context& context_of(int ordinal) {
     static Context* contexts = [] {
@@ -104,7 +107,7 @@ Code Call::enter(unsigned need) {
 
 void forget_context(Context* c) {
     drop_pending(c);
-    for (auto& f : on_reset) f(c);
+    for (auto& f : on_reset()) f(c);
     release_all(c);
     c->broken = OK;
 }
@@ -155,7 +158,7 @@ char* cusim_diagnostics() {
 }
 char* cusim_graph() {
     Lock lock;
-    return text(last_instantiated);
+    return text(last_instantiated());
 }
 void cusim_set_order_seed(uint64_t seed) {
     Lock lock;

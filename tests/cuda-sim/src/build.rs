@@ -119,16 +119,20 @@ pub fn install_with(options: &Options) -> Result<(), Missing> {
         return if *made == asked { Ok(()) } else { Err(Missing::Installed) };
     }
     let (compiler, version) = find_compiler().ok_or(Missing::Compiler)?;
-    let cache = cache_root().join(fingerprint(&[&compiler, &version, &processor(), DEVICE]));
     let sources = [CORE, CUDA, NVRTC, CUBLASLT, HEADERS].concat();
-    let mut key: Vec<&str> = sources.iter().map(|(_, text)| *text).collect();
-    key.extend([asked.as_str(), env!("CARGO_PKG_VERSION")]);
-    let folder = cache.join(format!("lib-{}", fingerprint(&key)));
+    // What compiled kernels depend on.
+    let kernels = [DEVICE, include_str!("../cpp/compile.cpp"), include_str!("../cpp/program.cpp")].concat();
+    let cache = cache_root().join(fingerprint(&[&compiler, &version, &processor(), &kernels]));
+    let key: Vec<&str> = sources.iter().map(|(_, text)| *text).chain(FLAGS.iter().copied()).collect();
+    let objects = cache.join(format!("obj-{}", fingerprint(&key)));
+    let folder = cache.join(format!("lib-{}-{}", fingerprint(&key), fingerprint(&[&asked])));
     let failed = |e: std::io::Error| Missing::Build(format!("{}: {e}", cache.display()));
     fs::create_dir_all(&cache).map_err(failed)?;
-    put(&cache.join("device.h"), DEVICE).map_err(failed)?;
-    if !folder.join("libcusim.so").exists() {
-        build(&folder, &compiler, options)?;
+    if !folder.exists() {
+        let _turn = Turn::take(&cache).map_err(failed)?;
+        put(&cache.join("device.h"), DEVICE).map_err(failed)?;
+        fill(&objects, |folder| build_objects(folder, &compiler))?;
+        fill(&folder, |folder| link(folder, &objects, &compiler, options))?;
     }
     let core = open(&folder.join("libcusim.so"))?;
     CORE_HANDLE.store(core, Ordering::Release);
@@ -160,48 +164,82 @@ fn open(path: &Path) -> Result<*mut c_void, Missing> {
     Ok(handle)
 }
 
-/// All libraries at once, each compiled beside the others, in a folder that appears when it is complete.
-fn build(folder: &Path, compiler: &str, options: &Options) -> Result<(), Missing> {
+/// Holds other processes off while one builds; ends when dropped.
+struct Turn(#[allow(dead_code)] fs::File);
+
+impl Turn {
+    fn take(folder: &Path) -> std::io::Result<Turn> {
+        let file = fs::File::create(folder.join("lock"))?;
+        file.lock()?;
+        Ok(Turn(file))
+    }
+}
+
+/// Runs commands, as many at once as there are processors.
+fn run_all(commands: Vec<Command>) -> Result<(), Missing> {
     let failed = |e: std::io::Error| Missing::Build(e.to_string());
-    let work = folder.with_extension(format!("part{}", std::process::id()));
-    fs::create_dir_all(&work).map_err(failed)?;
-    for (name, text) in [CORE, CUDA, NVRTC, CUBLASLT, HEADERS].concat() {
-        fs::write(work.join(name), text).map_err(failed)?;
-    }
-    let hidden: String = options.without.iter().map(|name| format!("{name};")).collect();
-    let script =
-        if hidden.is_empty() { "{ global: *; };".into() } else { format!("{{ global: *; local: {hidden} }};") };
-    fs::write(work.join("exports"), script).map_err(failed)?;
-    let mut running = Vec::new();
-    for (library, sources) in
-        [("libcusim.so", CORE), ("libcuda.so", CUDA), ("libnvrtc.so", NVRTC), ("libcublasLt.so", CUBLASLT)]
-    {
-        let mut command = Command::new(compiler);
-        command.current_dir(&work).args(FLAGS).args(sources.iter().map(|(name, _)| name));
-        command.args(["-o", library, "-Wl,--version-script=exports", "-ldl", "-lpthread"]);
-        command.arg(format!("-Wl,-soname,{library}"));
-        running.push(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn());
-    }
-    for child in running {
-        let output = child.and_then(|c| c.wait_with_output()).map_err(failed)?;
+    let most = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut waiting = commands.into_iter();
+    let mut running = std::collections::VecDeque::new();
+    loop {
+        while running.len() < most {
+            let Some(mut command) = waiting.next() else { break };
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            running.push_back(command.spawn().map_err(failed)?);
+        }
+        let Some(child) = running.pop_front() else { return Ok(()) };
+        let output = child.wait_with_output().map_err(failed)?;
         if !output.status.success() {
             return Err(Missing::Build(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
     }
-    if let Err(e) = fs::rename(&work, folder) {
-        let _ = fs::remove_dir_all(&work);
-        // Another process was first.
-        if !folder.join("libcusim.so").exists() {
-            return Err(failed(e));
+}
+
+/// Fills a folder that appears when it is complete.
+fn fill(folder: &Path, work: impl FnOnce(&Path) -> Result<(), Missing>) -> Result<(), Missing> {
+    let failed = |e: std::io::Error| Missing::Build(format!("{}: {e}", folder.display()));
+    if folder.exists() {
+        return Ok(());
+    }
+    let part = folder.with_extension("part");
+    let _ = fs::remove_dir_all(&part);
+    fs::create_dir_all(&part).map_err(failed)?;
+    work(&part)?;
+    fs::rename(&part, folder).map_err(failed)
+}
+
+/// The sources as object files; what to leave out matters to linking only.
+fn build_objects(folder: &Path, compiler: &str) -> Result<(), Missing> {
+    let failed = |e: std::io::Error| Missing::Build(e.to_string());
+    let mut commands = Vec::new();
+    for (name, text) in [CORE, CUDA, NVRTC, CUBLASLT, HEADERS].concat() {
+        fs::write(folder.join(name), text).map_err(failed)?;
+        if name.ends_with(".cpp") {
+            let mut command = Command::new(compiler);
+            command.current_dir(folder).args(FLAGS).args(["-c", name]);
+            commands.push(command);
         }
     }
-    Ok(())
+    run_all(commands)
+}
+
+fn link(folder: &Path, objects: &Path, compiler: &str, options: &Options) -> Result<(), Missing> {
+    let hidden: String = options.without.iter().map(|name| format!("{name};")).collect();
+    let script =
+        if hidden.is_empty() { "{ global: *; };".into() } else { format!("{{ global: *; local: {hidden} }};") };
+    fs::write(folder.join("exports"), script).map_err(|e| Missing::Build(e.to_string()))?;
+    let libraries = [("libcusim.so", CORE), ("libcuda.so", CUDA), ("libnvrtc.so", NVRTC), ("libcublasLt.so", CUBLASLT)];
+    let commands = libraries.map(|(library, sources)| {
+        let mut command = Command::new(compiler);
+        command.current_dir(folder).args(["-shared", "-o", library, "-Wl,--version-script=exports"]);
+        command.args(sources.iter().map(|(name, _)| objects.join(name).with_extension("o")));
+        command.args([&format!("-Wl,-soname,{library}"), "-ldl", "-lpthread"]);
+        command
+    });
+    run_all(commands.into())
 }
 
 fn put(path: &Path, text: &str) -> std::io::Result<()> {
-    if fs::read_to_string(path).is_ok_and(|old| old == text) {
-        return Ok(());
-    }
     let part = path.with_extension(format!("part{}", std::process::id()));
     fs::write(&part, text)?;
     fs::rename(part, path)
