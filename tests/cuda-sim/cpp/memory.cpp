@@ -9,6 +9,7 @@ namespace sim {
 constexpr uintptr_t PAGE = 4096;
 constexpr unsigned char POISON = 0xff;  // a NaN in every float format
 constexpr unsigned char GUARD = 0xfe;
+constexpr size_t MANY = 8000;
 constexpr uintptr_t NEAR = 256;  // bytes before a block that each synchronisation checks
 
 static std::map<uintptr_t, Block>& blocks() {
@@ -41,13 +42,17 @@ uintptr_t allocate(Context* ctx, size_t bytes, bool async, bool pinned) {
     uintptr_t at = reserve(map_bytes + 2 * PAGE);
     if (!at) return 0;
     uintptr_t map = at + PAGE;
+    // Each guard page is a mapping of its own, and a process may have some 65,000: beyond so many blocks they are
+    // ordinary pages whose pattern is checked.
+    uintptr_t after = 0;
+    if (blocks().size() >= MANY) map = at, after = PAGE, map_bytes += 2 * PAGE;
     if (mmap((void*)map, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
              -1, 0) == MAP_FAILED)
         return 0;
-    uintptr_t base = map + map_bytes - rounded;
+    uintptr_t base = map + map_bytes - after - rounded;
     memset((void*)map, GUARD, base - map);
     memset((void*)base, POISON, bytes);
-    memset((void*)(base + bytes), GUARD, rounded - bytes);
+    memset((void*)(base + bytes), GUARD, map + map_bytes - base - bytes);
     blocks()[base] = Block{base, bytes, map, map_bytes, pinned ? nullptr : ctx, false, async};
     if (!pinned) {
         ctx->used += bytes;
@@ -58,7 +63,7 @@ uintptr_t allocate(Context* ctx, size_t bytes, bool async, bool pinned) {
 }
 
 static bool intact(const Block& b, uintptr_t from) {
-    static const auto* pattern = (const unsigned char*)memset(new unsigned char[PAGE], GUARD, PAGE);
+    static const auto* pattern = (const unsigned char*)memset(new unsigned char[3 * PAGE], GUARD, 3 * PAGE);
     uintptr_t end = b.base + b.bytes;
     return !memcmp((void*)from, pattern, b.base - from) && !memcmp((void*)end, pattern, b.map + b.map_bytes - end);
 }
