@@ -1,4 +1,4 @@
-//! What leaving a recorded path costs, and what many paths cost in the long run.
+//! What leaving a recorded path costs, what many paths cost in the long run, and how long it takes to record and compile many ops.
 //!
 //! `cargo bench --bench tracer`. Prints a table; both sides of a ratio take turns in one run.
 
@@ -113,7 +113,42 @@ fn rotation() -> Result<()> {
     Ok(())
 }
 
+/// Recording and compiling one chain of so many ops, each the fastest of seven steps that take turns.
+fn depth() -> Result<()> {
+    let device = Device::cpu();
+    let x = Tensor::ones([64], DType::F32, &device)?;
+    let sizes = [5_000, 10_000, 20_000];
+    let mut times = vec![(Vec::new(), Vec::new(), Vec::new()); sizes.len()];
+    let mut kernels = 0;
+    for _ in 0..7 {
+        for (ops, (record, second, compile)) in sizes.iter().zip(&mut times) {
+            let chain = || (0..ops / 2).try_fold(x.clone(), |y, _| y.mul(0.999)?.add(0.001));
+            let mut step = jit::Step::new();
+            let mut call = || -> Result<f64> {
+                let start = Instant::now();
+                step.run(chain)?;
+                Ok(start.elapsed().as_secs_f64())
+            };
+            record.push(call()?);
+            second.push(call()?);
+            compile.push(step.report().compile_time.as_secs_f64());
+            kernels = step.report().kernels;
+        }
+    }
+    let mut before = None;
+    for (ops, (record, second, compile)) in sizes.iter().zip(times) {
+        let [record, second, compile] =
+            [record, second, compile].map(|t: Vec<f64>| t.into_iter().fold(f64::INFINITY, f64::min) * 1e3);
+        let whole = record + second;
+        let ratio = before.replace(whole).map_or(String::new(), |b: f64| format!(", {:.2} times the half", whole / b));
+        println!("chain of {ops} ops: first call {record:.1} ms, second {second:.1} (compilation {compile:.1}){ratio}");
+    }
+    println!("the longest: {kernels} kernels");
+    Ok(())
+}
+
 fn main() -> Result<()> {
     divergence()?;
+    depth()?;
     rotation()
 }

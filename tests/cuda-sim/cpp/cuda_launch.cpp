@@ -60,6 +60,9 @@ Code prepare_launch(const KernelLaunch& l, std::function<Code()>& run, std::stri
     if (k->code->bounds && threads > k->code->bounds) return refuse("more threads a block than its __launch_bounds__");
     if (l.shared > (unsigned)k->dynamic_limit || l.shared + fixed_shared(*k) > std::max<size_t>(49152, k->dynamic_limit + fixed_shared(*k)))
         return refuse("more shared memory than allowed (see CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)");
+    size_t parameter_bytes = 0, most = settings().driver_version >= 12010 ? 32764 : 4096;
+    for (unsigned i = 0; i < k->code->params; i++) parameter_bytes += k->code->sizes[i];
+    if (parameter_bytes > most) return refuse("parameters of more than " + std::to_string(most) + " bytes");
     if (l.extra) {
         diagnose("launch parameters in a buffer (extra) are not simulated");
         return NOT_SUPPORTED;

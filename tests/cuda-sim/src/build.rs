@@ -119,20 +119,23 @@ pub fn install_with(options: &Options) -> Result<(), Missing> {
         return if *made == asked { Ok(()) } else { Err(Missing::Installed) };
     }
     let (compiler, version) = find_compiler().ok_or(Missing::Compiler)?;
-    let sources = [CORE, CUDA, NVRTC, CUBLASLT, HEADERS].concat();
+    let failed = |e: std::io::Error| Missing::Build(format!("{}: {e}", cache_root().display()));
+    let root = cache_root().join(fingerprint(&[&compiler, &version, &processor()]));
+    make_private(&cache_root()).map_err(failed)?;
     // What compiled kernels depend on.
-    let kernels = [DEVICE, include_str!("../cpp/compile.cpp"), include_str!("../cpp/program.cpp")].concat();
-    let cache = cache_root().join(fingerprint(&[&compiler, &version, &processor(), &kernels]));
-    let key: Vec<&str> = sources.iter().map(|(_, text)| *text).chain(FLAGS.iter().copied()).collect();
-    let objects = cache.join(format!("obj-{}", fingerprint(&key)));
-    let folder = cache.join(format!("lib-{}-{}", fingerprint(&key), fingerprint(&[&asked])));
-    let failed = |e: std::io::Error| Missing::Build(format!("{}: {e}", cache.display()));
+    let kernels = [DEVICE, include_str!("../cpp/compile.cpp"), include_str!("../cpp/program.cpp")];
+    let cache = root.join(format!("kernels-{}", fingerprint(&kernels)));
     fs::create_dir_all(&cache).map_err(failed)?;
-    if !folder.exists() {
-        let _turn = Turn::take(&cache).map_err(failed)?;
+    let objects: Vec<String> = sources().iter().map(|(_, text)| object_name(text)).collect();
+    let key: Vec<&str> = objects.iter().map(String::as_str).chain([asked.as_str()]).collect();
+    let folder = root.join(format!("lib-{}", fingerprint(&key)));
+    if !folder.exists() || !cache.join("device.h").exists() {
+        let _turn = Turn::take(&root).map_err(failed)?;
         put(&cache.join("device.h"), DEVICE).map_err(failed)?;
-        fill(&objects, |folder| build_objects(folder, &compiler))?;
-        fill(&folder, |folder| link(folder, &objects, &compiler, options))?;
+        fill(&folder, |folder| {
+            build_objects(&root, folder, &compiler)?;
+            link(folder, &root, &compiler, options)
+        })?;
     }
     let core = open(&folder.join("libcusim.so"))?;
     CORE_HANDLE.store(core, Ordering::Release);
@@ -208,22 +211,36 @@ fn fill(folder: &Path, work: impl FnOnce(&Path) -> Result<(), Missing>) -> Resul
     fs::rename(&part, folder).map_err(failed)
 }
 
-/// The sources as object files; what to leave out matters to linking only.
-fn build_objects(folder: &Path, compiler: &str) -> Result<(), Missing> {
-    let failed = |e: std::io::Error| Missing::Build(e.to_string());
-    let mut commands = Vec::new();
-    for (name, text) in [CORE, CUDA, NVRTC, CUBLASLT, HEADERS].concat() {
-        fs::write(folder.join(name), text).map_err(failed)?;
-        if name.ends_with(".cpp") {
-            let mut command = Command::new(compiler);
-            command.current_dir(folder).args(FLAGS).args(["-c", name]);
-            commands.push(command);
-        }
-    }
-    run_all(commands)
+fn sources() -> Vec<(&'static str, &'static str)> {
+    [CORE, CUDA, NVRTC, CUBLASLT].concat()
 }
 
-fn link(folder: &Path, objects: &Path, compiler: &str, options: &Options) -> Result<(), Missing> {
+/// Objects are kept by content, so a change compiles only what it touches, whatever is left out when linking.
+fn object_name(text: &str) -> String {
+    let headers = HEADERS.iter().map(|(_, text)| *text);
+    let parts: Vec<&str> = headers.chain(FLAGS.iter().copied()).chain([text]).collect();
+    format!("{}.o", fingerprint(&parts))
+}
+
+fn build_objects(root: &Path, work: &Path, compiler: &str) -> Result<(), Missing> {
+    let failed = |e: std::io::Error| Missing::Build(e.to_string());
+    for (name, text) in sources().iter().chain(HEADERS) {
+        fs::write(work.join(name), text).map_err(failed)?;
+    }
+    let missing: Vec<_> = sources().into_iter().filter(|(_, text)| !root.join(object_name(text)).exists()).collect();
+    let commands = missing.iter().map(|(name, _)| {
+        let mut command = Command::new(compiler);
+        command.current_dir(work).args(FLAGS).args(["-c", name]);
+        command
+    });
+    run_all(commands.collect())?;
+    for (name, text) in missing {
+        fs::rename(work.join(name).with_extension("o"), root.join(object_name(text))).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn link(folder: &Path, root: &Path, compiler: &str, options: &Options) -> Result<(), Missing> {
     let hidden: String = options.without.iter().map(|name| format!("{name};")).collect();
     let script =
         if hidden.is_empty() { "{ global: *; };".into() } else { format!("{{ global: *; local: {hidden} }};") };
@@ -232,7 +249,7 @@ fn link(folder: &Path, objects: &Path, compiler: &str, options: &Options) -> Res
     let commands = libraries.map(|(library, sources)| {
         let mut command = Command::new(compiler);
         command.current_dir(folder).args(["-shared", "-o", library, "-Wl,--version-script=exports"]);
-        command.args(sources.iter().map(|(name, _)| objects.join(name).with_extension("o")));
+        command.args(sources.iter().map(|(_, text)| root.join(object_name(text))));
         command.args([&format!("-Wl,-soname,{library}"), "-ldl", "-lpthread"]);
         command
     });
@@ -272,19 +289,24 @@ fn processor() -> String {
     lines.join("\n")
 }
 
+/// One folder for all that this user builds: checkouts share what is equal.
 fn cache_root() -> PathBuf {
-    if let Ok(path) = std::env::var("STEPGRAPH_SIM_CACHE") {
-        return path.into();
+    // SAFETY: geteuid has no preconditions.
+    let user = unsafe { libc::geteuid() };
+    let named = std::env::var_os("STEPGRAPH_SIM_CACHE").map(PathBuf::from);
+    named.unwrap_or_else(|| std::env::temp_dir().join(format!("cuda-sim-{user}")))
+}
+
+/// Nobody else may write what is loaded from here.
+fn make_private(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let found = fs::metadata(folder)?;
+    // SAFETY: geteuid has no preconditions.
+    if found.uid() != unsafe { libc::geteuid() } || found.mode() & 0o022 != 0 {
+        return Err(std::io::Error::other("the folder is another user's, or others may write to it"));
     }
-    // The folder that cargo builds in: a test is at <target>/<profile>/deps/<name>.
-    let exe = std::env::current_exe().unwrap_or_default();
-    let target =
-        exe.parent().filter(|p| p.ends_with("deps") || p.ends_with("examples")).and_then(|p| p.ancestors().nth(2));
-    match target {
-        Some(folder) => folder.join("cuda-sim"),
-        // SAFETY: geteuid has no preconditions.
-        None => std::env::temp_dir().join(format!("cuda-sim-{}", unsafe { libc::geteuid() })),
-    }
+    Ok(())
 }
 
 fn fingerprint(parts: &[&str]) -> String {
