@@ -91,3 +91,55 @@ fn softmax_with_shuffles_and_shared_memory() {
     }
     assert_eq!(results[0], results[1]);
 }
+
+#[test]
+fn threads_compile_and_launch_beside_each_other() {
+    let Some(_turn) = sim() else { return };
+    let mut ctx: Ptr = null_mut();
+    assert_eq!(call!(cuCtxGetCurrent(&mut ctx)), 0);
+    let ctx = ctx as usize;
+    std::thread::scope(|scope| {
+        for t in 0..4i32 {
+            scope.spawn(move || {
+                assert_eq!(call!(cuCtxSetCurrent(ctx as Ptr)), 0);
+                let module = Module::new(&format!(
+                    "extern \"C\" __global__ void f(int* x, int a) {{ x[threadIdx.x] += a + {t}; __syncthreads(); }}"
+                ));
+                let (f, s, x) = (module.function("f"), stream(false), Buffer::of(&[0i32; 8]));
+                for a in 0..50i32 {
+                    assert_eq!(launch(f, 1, 8, 0, s, &mut params!(x.at, a)), 0);
+                }
+                assert_eq!(call!(cuStreamSynchronize(s)), 0);
+                assert_eq!(x.read::<i32>(), [1225 + 50 * t; 8]);
+                assert_eq!(call!(cuStreamDestroy_v2(s)), 0);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_kernel_of_a_thousand_parameters_compiles_in_time_and_one_of_too_many_is_refused() {
+    let Some(_turn) = sim() else { return };
+    let source = |n: usize, ty: &str| {
+        let params: Vec<String> = (0..n).map(|i| format!("{ty} parameter_of_a_long_name_{i}")).collect();
+        let terms: Vec<String> = (0..n).map(|i| format!("(long long)parameter_of_a_long_name_{i}")).collect();
+        format!(
+            "extern \"C\" __global__ void f({}, long long* sum) {{ *sum = {}; }}",
+            params.join(", "),
+            terms.join(" + ")
+        )
+    };
+    let values: Vec<u64> = (0..1000).collect();
+    let sum = Buffer::of(&[0i64]);
+    let mut pointers: Vec<Ptr> = values.iter().map(|v| (&raw const *v).cast_mut().cast()).collect();
+    pointers.push((&raw const sum.at).cast_mut().cast());
+    let module = Module::new(&source(1000, "unsigned long long"));
+    assert_eq!(launch(module.function("f"), 1, 1, 0, null_mut(), &mut pointers), 0);
+    assert_eq!(sum.read::<i64>(), [499_500]);
+    // Drivers before 12.1 take 4 KiB.
+    cuda_sim::set_version(cuda_sim::Versioned::Driver, 12, 0);
+    let code = launch(module.function("f"), 1, 1, 0, null_mut(), &mut pointers);
+    cuda_sim::set_version(cuda_sim::Versioned::Driver, 13, 0);
+    assert_eq!(code, 1);
+    assert!(cuda_sim::diagnostics().contains("4096 bytes"));
+}
