@@ -1,10 +1,10 @@
-"""Compiles kernels that a run left in a folder (KernelCache files: sources beside images) with a real NVRTC, for several
-architectures, without a GPU.
+"""Compiles kernels that a run left in a folder (files of the kernel cache: sources beside images) with a real NVRTC, for
+several architectures, without a GPU.
 
-usage: nvrtc.py FOLDER WHEEL_FOLDER... [--arch sm_80,sm_90,sm_100] [--no-spills NAME_PART,...]
+usage: nvrtc.py FOLDER... --wheels FOLDER,... [--arch sm_80,sm_90,sm_100]
 
-Every source must compile without errors and warnings by every NVRTC for every architecture. Kernels that use vectors of four
-floats must show vector loads or stores in the PTX. Kernels in folders whose name ends in `workloads` must not spill.
+Every source must compile without errors and warnings by every NVRTC for every architecture. Kernels that pack elements
+must show vector loads or stores in the PTX. Kernels in folders whose name ends in `workloads` must not spill.
 """
 import argparse, collections, concurrent.futures, ctypes, glob, os, re, sys
 
@@ -60,7 +60,7 @@ def check(job):
     failures, vectors, spilled = [], 0, 0
     for source in batch:
         status, log, ptx = nvrtc.compile(source, arch)
-        name = re.search(rb"__global__[^(]*?(\w+)\s*\(", source.replace(b"__launch_bounds__(", b"("))
+        name = re.search(rb"__global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(", source)
         name = name.group(1).decode() if name else "?"
         lines = [l for l in log.splitlines() if "error" in l or "warning" in l]
         spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", log)]
@@ -69,8 +69,8 @@ def check(job):
             failures.append(f"NVRTC {nvrtc.version}, {arch}: {name}: {log[:600]}")
         elif any(spills) and folder.rstrip("/").endswith("workloads"):
             failures.append(f"NVRTC {nvrtc.version}, {arch}: {name} spills {max(spills)} bytes")
-        if re.search(rb"\bfloat4\b", source):
-            if re.search(r"(ld|st)\.global(\.nc)?\.v4", ptx) is None and status == 0:
+        if re.search(rb"(load|store)_pack<\w+, \d+>\(", source):
+            if re.search(r"(ld|st)\.global(\.nc)?\.v[24]\.", ptx) is None and status == 0:
                 failures.append(f"NVRTC {nvrtc.version}, {arch}: {name} claims vector accesses and has none")
             vectors += 1
     return nvrtc.version, arch, len(batch), vectors, spilled, failures

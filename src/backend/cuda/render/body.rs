@@ -385,6 +385,8 @@ pub fn head(
 ) {
     let mut parameters = Vec::new();
     let mut definitions = Vec::new();
+    // Of a pointer that comes from memory the compiler does not know that it is to global memory.
+    let mut global = Vec::new();
     let restrict = if signature.may_alias { "" } else { " __restrict__" };
     if signature.has_block(params) {
         parameters.push("const u64* __restrict__ block".to_string());
@@ -396,6 +398,7 @@ pub fn head(
             Place::Block => {
                 parameters.push(format!("u32 at_a{i}"));
                 definitions.push(format!("{pointer}{restrict} const a{i} = ({pointer})block[at_a{i}];"));
+                global.push(format!("__builtin_assume(__isGlobal(a{i}));"));
             }
         }
     }
@@ -417,4 +420,9 @@ pub fn head(
     let list = parameters.join(", ");
     out.open(format!("extern \"C\" __global__ void __launch_bounds__({threads}) {name}({list})"));
     definitions.iter().for_each(|d| out.line(d));
+    if !global.is_empty() {
+        out.line("#if defined(__CUDACC_RTC__) && !defined(STEPGRAPH_SIM)");
+        global.iter().for_each(|g| out.line(g));
+        out.line("#endif");
+    }
 }
