@@ -15,6 +15,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::{Parser, ValueEnum};
 use output::Output;
@@ -65,6 +67,9 @@ struct Args {
     /// Only these
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Section>,
+    /// Only these groups of workloads, e.g. W3,W4
+    #[arg(long, value_delimiter = ',')]
+    workloads: Vec<String>,
     /// Fewer cases, smaller sizes, shorter measurements
     #[arg(long)]
     quick: bool,
@@ -112,16 +117,20 @@ impl Args {
     }
 }
 
-/// A device whose kernels are kept on disk only where that is wanted.
+/// Whether the driver is the simulated one, whose kernels are of no use to a later run.
+static SIMULATED: AtomicBool = AtomicBool::new(false);
+
+fn kernel_cache() -> KernelCache {
+    if SIMULATED.load(Relaxed) { KernelCache::Off } else { KernelCache::default() }
+}
+
 fn open(tf32: bool) -> Result<Device> {
-    let kernel_cache = if cuda_sim::counts().is_empty() { KernelCache::default() } else { KernelCache::Off };
-    Device::cuda_with(&CudaOptions { kernel_cache, tf32, ..CudaOptions::default() })
+    Device::cuda_with(&CudaOptions { kernel_cache: kernel_cache(), tf32, ..CudaOptions::default() })
 }
 
 /// The backend alone, for graphs that are not made of tensors.
-fn backend() -> Result<std::sync::Arc<CudaBackend>> {
-    let kernel_cache = if cuda_sim::counts().is_empty() { KernelCache::default() } else { KernelCache::Off };
-    CudaBackend::new(cuda::Options { kernel_cache, ..cuda::Options::default() })
+fn backend() -> Result<Arc<CudaBackend>> {
+    CudaBackend::new(cuda::Options { kernel_cache: kernel_cache(), ..cuda::Options::default() })
 }
 
 fn all(args: &Args, out: &mut Output) -> Result<()> {
@@ -156,7 +165,7 @@ fn all(args: &Args, out: &mut Output) -> Result<()> {
         promises::run(size, out);
     }
     if args.wants(Section::Workloads) {
-        workloads::run(&open(false)?, size, out);
+        workloads::run(&open(false)?, &args.workloads, size, out);
     }
     if args.wants(Section::Ceilings) {
         ceilings::run(&backend, size, out);
@@ -177,6 +186,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         cuda_sim::set_batching(true);
+        SIMULATED.store(true, Relaxed);
     }
     let mut out = Output::default();
     if let Err(e) = all(&args, &mut out) {

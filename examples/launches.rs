@@ -71,7 +71,9 @@ fn table(rows: &[(&str, Mode, Calls)]) {
         println!();
     }
     println!();
-    println!("  all else: making the context current, asking events, one copy within the device for each old value that is held");
+    println!(
+        "  all else: making the context current, asking events, one copy within the device for each old value that is held"
+    );
 }
 
 fn device(gpu: bool) -> Result<Device, String> {
@@ -100,10 +102,7 @@ fn run(args: &Args) -> Result<(), String> {
             bar.set_message(format!("{}, {}: kernels are compiled, steps run", workload.name, mode.name()));
             let calls = workload.calls(mode, &device, counter).map_err(|e| format!("{}: {e}", workload.name))?;
             if args.json {
-                println!(
-                    "{}",
-                    serde_json::json!({ "workload": workload.name, "mode": mode.name(), "calls": calls })
-                );
+                println!("{}", serde_json::json!({ "workload": workload.name, "mode": mode.name(), "calls": calls }));
             }
             rows.push((workload.name, mode, calls));
             bar.inc(1);

@@ -10,19 +10,19 @@ use stepgraph::pass::{Options, compile};
 use crate::Size;
 use crate::output::{Output, median, round};
 
-/// `n` negations, one after the other.
+/// `n` additions, one after the other.
 fn chain(n: usize) -> Result<Graph> {
     let mut text = "graph @chain(%x: f32[32]) {\n".to_string();
     for i in 0..n {
         let operand = if i == 0 { "%x".to_string() } else { format!("%{}", i - 1) };
-        text += &format!("  %{i}: f32[32] = neg {operand}\n");
+        text += &format!("  %{i}: f32[32] = add {operand}, %x\n");
     }
     text += &format!("  return %{}\n}}", n - 1);
     text.parse().map_err(|e| Error::bug("latency", format!("{e}")))
 }
 
 fn measure(backend: &dyn Backend, nodes: usize, size: Size, out: &Output) -> Result<()> {
-    // One kernel for each negation.
+    // One kernel for each addition.
     let options = Options { fuse: false, ..Options::default() };
     let plan = compile(&chain(nodes)?, &options)?.plan;
     let input = plan.plan().inputs[0].clone();

@@ -7,31 +7,47 @@ use crate::Size;
 use crate::harness::{self, Scenario};
 use crate::output::{Output, panic_text};
 
-macro_rules! scenarios_of {
-    ($($path:literal $name:ident),* $(,)?) => {
-        $(#[path = $path] mod $name;)*
-        const MODULES: &[(&str, &[(&str, Scenario)])] = &[$((stringify!($name), $name::ALL)),*];
-    };
+#[path = "../../tests/promises/aliasing.rs"]
+mod aliasing;
+#[path = "../../tests/promises/autograd.rs"]
+mod autograd;
+#[path = "../../tests/promises/bounds.rs"]
+mod bounds;
+#[path = "../../tests/promises/custom.rs"]
+mod custom;
+#[path = "../../tests/promises/dtypes.rs"]
+mod dtypes;
+#[path = "../../tests/promises/explained.rs"]
+mod explained;
+#[path = "../../tests/promises/failures.rs"]
+mod failures;
+#[path = "../../tests/promises/freezing.rs"]
+mod freezing;
+#[path = "../../tests/promises/gradients.rs"]
+mod gradients;
+#[path = "../../tests/promises/held.rs"]
+mod held;
+#[path = "../../tests/promises/host_code.rs"]
+mod host_code;
+#[path = "../../tests/promises/random.rs"]
+mod random;
+#[path = "../../tests/promises/reads.rs"]
+mod reads;
+#[path = "../../tests/promises/state.rs"]
+mod state;
+#[path = "../../tests/promises/structure.rs"]
+mod structure;
+#[path = "../../tests/promises/threads.rs"]
+mod threads;
+
+macro_rules! modules {
+    ($($name:ident),*) => { &[$((stringify!($name), $name::ALL)),*] };
 }
 
-scenarios_of! {
-    "../../tests/promises/aliasing.rs" aliasing,
-    "../../tests/promises/autograd.rs" autograd,
-    "../../tests/promises/bounds.rs" bounds,
-    "../../tests/promises/custom.rs" custom,
-    "../../tests/promises/dtypes.rs" dtypes,
-    "../../tests/promises/explained.rs" explained,
-    "../../tests/promises/failures.rs" failures,
-    "../../tests/promises/freezing.rs" freezing,
-    "../../tests/promises/gradients.rs" gradients,
-    "../../tests/promises/held.rs" held,
-    "../../tests/promises/host_code.rs" host_code,
-    "../../tests/promises/random.rs" random,
-    "../../tests/promises/reads.rs" reads,
-    "../../tests/promises/state.rs" state,
-    "../../tests/promises/structure.rs" structure,
-    "../../tests/promises/threads.rs" threads,
-}
+const MODULES: &[(&str, &[(&str, Scenario)])] = modules!(
+    aliasing, autograd, bounds, custom, dtypes, explained, failures, freezing, gradients, held, host_code, random,
+    reads, state, structure, threads
+);
 
 /// Runs them; one that panics did not hold.
 pub fn run(size: Size, out: &mut Output) {

@@ -27,7 +27,7 @@ fn program() -> Result<()> {
     x.matmul(&w.get())?.tanh()?.to_vec::<f32>()?;
 
     let mut step = jit::Step::new();
-    let train = |x: &Tensor| {
+    let train = |x: &Tensor| -> Result<Tensor> {
         let loss = x.matmul(&w.get())?.powi(2)?.mean(())?;
         let gradients = loss.backward()?;
         if let Some(g) = gradients.get(&w) {

@@ -96,13 +96,13 @@ fn works(device: &Device, size: Size) -> Vec<Work<'_>> {
             all.push(work.bytes(8 * n).flops(r * n));
         }
     }
-    all.push(Work::new("W3_chain50".into(), || Chain::mixed(items::W3_N, device)));
-    all.push(Work::new("W3_add50".into(), || Chain::adds(items::W3_TINY, items::W3_OPS, device)));
+    all.push(Work::new("W3_chain50".into(), move || Chain::mixed(items::W3_N, device)));
+    all.push(Work::new("W3_add50".into(), move || Chain::adds(items::W3_TINY, items::W3_OPS, device)));
     for batch in if tiny { vec![1] } else { items::W4_BATCHES.to_vec() } {
         all.push(Work::new(format!("W4_mlp_b{batch}"), move || Training::new(batch, device)));
     }
     if !tiny {
-        all.push(Work::new("W5_gpt".into(), || Gpt::new(device)));
+        all.push(Work::new("W5_gpt".into(), move || Gpt::new(device)));
     }
     let shape = if tiny { [8, 64] } else { items::W6_SHAPE };
     let bytes = 8 * shape[0] * shape[1];
@@ -267,15 +267,18 @@ fn measure(work: &Work<'_>, device: &Device, size: Size, out: &mut Output) -> Re
     }
     let bits = |w: &Way| w.losses.iter().map(|l| l.to_bits()).collect::<Vec<_>>();
     let other = ways[1..].iter().find(|w| bits(w) != bits(&ways[0]));
-    let outcome = other.map_or(Ok(()), |w| Err(format!("losses: {:?} eager, {:?} {}", ways[0].losses, w.losses, w.mode)));
+    let outcome =
+        other.map_or(Ok(()), |w| Err(format!("losses: {:?} eager, {:?} {}", ways[0].losses, w.losses, w.mode)));
     out.check("workloads", &work.name, outcome);
     Ok(())
 }
 
-/// Measures all of them.
-pub fn run(device: &Device, size: Size, out: &mut Output) {
+/// Measures those of the groups named; all of them if none is.
+pub fn run(device: &Device, groups: &[String], size: Size, out: &mut Output) {
     out.title("workloads: median time of a step until its result is there, on the host, on the device");
-    for work in works(device, size) {
+    let wanted =
+        |w: &Work<'_>| groups.is_empty() || groups.iter().any(|g| w.name.split('_').next() == Some(g.as_str()));
+    for work in works(device, size).into_iter().filter(wanted) {
         if let Err(e) = measure(&work, device, size, out) {
             out.check("workloads", &work.name, Err(e.to_string()));
         }

@@ -8,6 +8,7 @@ use stepgraph::{CudaOptions, Device, KernelCache};
 #[allow(dead_code)]
 mod digits;
 #[path = "../../examples/workloads/gpt.rs"]
+#[allow(dead_code)]
 mod gpt;
 #[path = "../../examples/workloads/items.rs"]
 #[allow(dead_code)]
