@@ -192,7 +192,7 @@ impl Device {
     /// A CUDA device of this machine, numbered from 0 as the driver numbers them. It is opened once in a process: every call
     /// gives the same device. What is needed of CUDA (the driver, NVRTC, cuBLASLt) is looked for when the first one is opened.
     ///
-    /// Errors: [`ErrorKind::Unavailable`], which names what is missing and what to install.
+    /// Errors: [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), which names what is missing and what to install.
     ///
     /// ```
     /// # use stepgraph::*;
