@@ -11,10 +11,12 @@ use std::time::Instant;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use model::{Digits, Trainer};
 use stepgraph::backend::Counts;
-use stepgraph::nn::{Linear, Module};
-use stepgraph::optim::{Adam, AdamConfig};
-use stepgraph::{CpuOptions, Device, Error, Result, Rng, Tensor, jit};
+use stepgraph::{CpuOptions, Device, Error, Result, Tensor, jit};
+
+#[path = "digits/model.rs"]
+mod model;
 
 /// 64-128-10 network on 1797 digits of 8 x 8 pixels: eager, traced and frozen, bit for bit the same.
 #[derive(Parser)]
@@ -32,64 +34,6 @@ struct Args {
     /// Print one line of JSON instead of the table
     #[arg(long)]
     json: bool,
-}
-
-const PIXELS: usize = 64;
-const CLASSES: usize = 10;
-
-struct Mlp {
-    hidden: Linear,
-    output: Linear,
-}
-
-impl Mlp {
-    fn new(device: &Device) -> Result<Mlp> {
-        let rng = Rng::seed_from(1);
-        Ok(Mlp { hidden: Linear::new(PIXELS, 128, &rng, device)?, output: Linear::new(128, CLASSES, &rng, device)? })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.output.forward(&self.hidden.forward(x)?.relu()?)
-    }
-}
-
-stepgraph::nn::impl_module!(Mlp { hidden, output });
-
-/// A model with its optimizer.
-struct Trainer {
-    model: Mlp,
-    adam: Adam,
-}
-
-impl Trainer {
-    fn new(device: &Device) -> Result<Trainer> {
-        let model = Mlp::new(device)?;
-        let adam = Adam::new(model.parameters(), AdamConfig::default())?;
-        Ok(Trainer { model, adam })
-    }
-
-    /// The training step. The same code runs in all three modes.
-    fn step(&mut self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
-        let loss = self.model.forward(x)?.cross_entropy(y)?;
-        self.adam.step(&loss.backward()?)?;
-        Ok(loss)
-    }
-
-    /// The bits of every `Var`: parameters, moments, step count, powers of the betas.
-    fn bits(&self) -> Result<Vec<Vec<u8>>> {
-        let vars = self.model.parameters().into_iter().chain(self.adam.state());
-        vars.map(|v| Ok(v.get().to_host()?.data.to_bytes())).collect()
-    }
-
-    /// Share of the digits that the model knows.
-    fn accuracy(&self, x: &Tensor, labels: &[i64]) -> Result<f64> {
-        let scores = self.model.forward(x)?.to_vec::<f32>()?;
-        let known = scores.chunks(CLASSES).zip(labels).filter(|(row, label)| {
-            let best = (0..CLASSES).max_by(|&a, &b| row[a].total_cmp(&row[b]));
-            best == Some(**label as usize)
-        });
-        Ok(known.count() as f64 / labels.len() as f64)
-    }
 }
 
 #[allow(clippy::large_enum_variant)] // one of each
@@ -182,34 +126,6 @@ fn difference(after: &Counts, before: &Counts) -> Counts {
         kernels: after.kernels - before.kernels,
         eager_kernels: after.eager_kernels - before.eager_kernels,
         ..Counts::default()
-    }
-}
-
-/// Pixels from 0 to 1, and labels.
-#[derive(Default)]
-struct Digits {
-    pixels: Vec<f32>,
-    labels: Vec<i64>,
-}
-
-impl Digits {
-    /// (training digits, held-out digits): every fifth is held out.
-    fn load() -> (Digits, Digits) {
-        let (mut train, mut held_out) = (Digits::default(), Digits::default());
-        for (i, line) in include_str!("data/digits.csv").lines().enumerate() {
-            let part = if i % 5 == 0 { &mut held_out } else { &mut train };
-            let mut row: Vec<i64> = line.split(',').filter_map(|v| v.trim().parse().ok()).collect();
-            part.labels.extend(row.pop());
-            part.pixels.extend(row.iter().map(|&v| v as f32 / 16.0));
-        }
-        (train, held_out)
-    }
-
-    fn tensors(&self, rows: &[usize], device: &Device) -> Result<(Tensor, Tensor)> {
-        let pixels = rows.iter().flat_map(|r| &self.pixels[r * PIXELS..(r + 1) * PIXELS]).copied().collect();
-        let labels = rows.iter().map(|&r| self.labels[r]).collect();
-        let x = Tensor::from_vec(pixels, [rows.len(), PIXELS], device)?;
-        Ok((x, Tensor::from_vec(labels, [rows.len()], device)?))
     }
 }
 

@@ -11,7 +11,7 @@ pub mod null;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::{DType, Layout, Result};
 use crate::plan::check::Checked;
@@ -141,6 +141,14 @@ pub trait Backend: Send + Sync {
     /// Waits for all that was launched.
     fn synchronize(&self) -> Result<()> {
         Ok(())
+    }
+    /// How long what `work` launches takes on the device, waiting for it; where the device keeps no time of its own, on the
+    /// host.
+    fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        let start = Instant::now();
+        work()?;
+        self.synchronize()?;
+        Ok(start.elapsed())
     }
     /// Which launches found an index out of range, among those that have ended; each is given once.
     fn take_raised(&self) -> Raised {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -191,7 +192,7 @@ impl Device {
     /// A CUDA device of this machine, numbered from 0 as the driver numbers them. It is opened once in a process: every call
     /// gives the same device. What is needed of CUDA (the driver, NVRTC, cuBLASLt) is looked for when the first one is opened.
     ///
-    /// Errors: [`ErrorKind::Unavailable`], which names what is missing and what to install.
+    /// Errors: [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), which names what is missing and what to install.
     ///
     /// ```
     /// # use stepgraph::*;
@@ -264,6 +265,32 @@ impl Device {
         self.backend().synchronize()?;
         self.settle();
         self.take_flag()
+    }
+
+    /// Runs `work` and says how long what it launched took on the device: from the end of what was launched before to the
+    /// end of `work`'s own, by the device's clock. It waits for that end. Where `work` launches slower than the device
+    /// runs, the time is that of launching. On the CPU it is the host's time.
+    ///
+    /// Errors: those of `work`, and of earlier work that failed on the device.
+    ///
+    /// ```
+    /// # use stepgraph::*;
+    /// # fn main() -> Result<()> {
+    /// # let device = &Device::cpu();
+    /// let x = Tensor::ones([1000], DType::F32, device)?;
+    /// let (sum, time) = device.time(|| x.exp()?.sum(()))?;
+    /// println!("{sum} after {time:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn time<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<(R, Duration)> {
+        let (mut work, mut result) = (Some(work), None);
+        let time = self.backend().timed(&mut || {
+            result = work.take().map(|work| work()).transpose()?;
+            Ok(())
+        })?;
+        let result = result.ok_or_else(|| Error::bug("time", "the work was not run"))?;
+        Ok((result, time))
     }
 
     /// What the device's memory is used for.

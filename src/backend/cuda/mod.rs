@@ -24,6 +24,7 @@ mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use crate::backend::dispatch::Mode;
 use crate::backend::{Backend, Buffer, Counters, Executable, Memory, MemoryUse, Raised, Storage};
@@ -34,7 +35,7 @@ use compile::Compiler;
 use core::Core;
 use cubins::KernelCache;
 use executable::{EagerExecutable, StepExecutable};
-use sys::context::{self, Context, Facts, ForeignStream, Stream};
+use sys::context::{self, Context, Event, Facts, ForeignStream, Stream};
 use sys::memory;
 
 /// How to make a [`CudaBackend`].
@@ -99,6 +100,18 @@ impl CudaBackend {
     /// Launches that waited because too many parameter blocks were under way.
     pub fn waits(&self) -> u64 {
         self.core.ring.waits()
+    }
+
+    /// Device time of a copy of `bytes` bytes by the driver from one place in the device's memory to another: a ceiling for
+    /// kernels that read and write as much.
+    pub fn copy_time(&self, bytes: usize) -> Result<Duration> {
+        let core = &*self.core;
+        core.entered(|| {
+            let (from, to) = (core.pool.alloc(bytes)?, core.pool.alloc(bytes)?);
+            let copy = || core.locked(|| Ok(memory::copy(&core.stream, to.address(), from.address(), bytes)?));
+            copy()?;
+            self.timed(&mut || copy())
+        })
     }
 
     /// Blocks in use, largest total first: (size of one, number).
@@ -187,6 +200,21 @@ impl Backend for CudaBackend {
             core.stream.synchronize()?;
             core.flags.settle_to(issued);
             Ok(())
+        })
+    }
+
+    fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Duration> {
+        let core = &*self.core;
+        let (from, to) = core.locked(|| {
+            let (from, to) = (Event::new(&core.context, true)?, Event::new(&core.context, true)?);
+            from.record(&core.stream)?;
+            Ok((from, to))
+        })?;
+        work()?;
+        core.locked(|| Ok(to.record(&core.stream)?))?;
+        core.entered(|| {
+            to.wait()?;
+            Ok(Duration::from_secs_f64(to.since(&from)? as f64 / 1e3))
         })
     }
 

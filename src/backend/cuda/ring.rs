@@ -25,6 +25,8 @@ pub struct Ring {
 #[derive(Default)]
 struct State {
     slots: Vec<Slot>,
+    /// Words that every slot has room for.
+    room: usize,
     next: usize,
 }
 
@@ -42,26 +44,39 @@ impl Ring {
     /// Enqueues the copy of `words` to the device.
     pub fn send(&self, words: &[u64], stream: &Stream, to: Address) -> Result<()> {
         let mut state = self.state.lock();
-        let State { slots, next } = &mut *state;
-        let at = *next % SLOTS;
-        let room = words.len().next_power_of_two().max(64);
-        if at == slots.len() {
-            slots.push(Slot { pinned: Pinned::new(&self.context, room)?, copied: Event::new(&self.context, false)? });
-        } else {
-            let slot = &mut slots[at];
-            if !slot.copied.reached()? {
-                self.waits.fetch_add(1, Relaxed);
-                slot.copied.wait()?;
-            }
-            if slot.pinned.words() < words.len() {
-                slot.pinned = Pinned::new(&self.context, room)?;
-            }
+        if state.room < words.len() {
+            self.grow(&mut state, words.len())?;
         }
-        let slot = &mut slots[at];
+        let State { slots, next, .. } = &mut *state;
+        let slot = &mut slots[*next % SLOTS];
+        if !slot.copied.reached()? {
+            self.waits.fetch_add(1, Relaxed);
+            slot.copied.wait()?;
+        }
         slot.pinned.send(words, stream, to)?;
         // If this fails, the next user of the slot must not believe that the copy is done.
         slot.copied.record(stream)?;
         *next += 1;
+        Ok(())
+    }
+
+    /// Makes all slots, or larger ones, so that only a plan's first launch may have to: pinning memory takes the driver long.
+    fn grow(&self, state: &mut State, words: usize) -> Result<()> {
+        let room = words.next_power_of_two().max(64);
+        for i in 0..SLOTS {
+            match state.slots.get_mut(i) {
+                None => {
+                    let (pinned, copied) = (Pinned::new(&self.context, room)?, Event::new(&self.context, false)?);
+                    state.slots.push(Slot { pinned, copied });
+                }
+                Some(slot) if slot.pinned.words() < room => {
+                    slot.copied.wait()?;
+                    slot.pinned = Pinned::new(&self.context, room)?;
+                }
+                Some(_) => {}
+            }
+        }
+        state.room = room;
         Ok(())
     }
 

@@ -7,10 +7,11 @@ use cudarc::cublaslt::sys as lt;
 
 use super::context::Stream;
 use super::memory::Address;
-use super::{Called, Failure};
+use super::{Called, Failure, calls};
 use crate::base::DType;
 
 fn blas(call: &'static str, status: lt::cublasStatus_t) -> Called<()> {
+    calls::note(call, status as u32);
     if status == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
         return Ok(());
     }
@@ -102,7 +103,7 @@ impl Layout {
 impl Drop for Layout {
     fn drop(&mut self) {
         // SAFETY: made in `new`.
-        let _ = unsafe { lt::cublasLtMatrixLayoutDestroy(self.0) };
+        let _ = unsafe { lt!(cublasLtMatrixLayoutDestroy(self.0)) };
     }
 }
 
@@ -111,7 +112,7 @@ struct Desc(lt::cublasLtMatmulDesc_t);
 impl Drop for Desc {
     fn drop(&mut self) {
         // SAFETY: made in `Call::new`.
-        let _ = unsafe { lt::cublasLtMatmulDescDestroy(self.0) };
+        let _ = unsafe { lt!(cublasLtMatmulDescDestroy(self.0)) };
     }
 }
 
@@ -120,7 +121,7 @@ struct Preference(lt::cublasLtMatmulPreference_t);
 impl Drop for Preference {
     fn drop(&mut self) {
         // SAFETY: made in `algorithm`.
-        let _ = unsafe { lt::cublasLtMatmulPreferenceDestroy(self.0) };
+        let _ = unsafe { lt!(cublasLtMatmulPreferenceDestroy(self.0)) };
     }
 }
 
@@ -258,6 +259,6 @@ impl Blas {
 impl Drop for Blas {
     fn drop(&mut self) {
         // SAFETY: made in `new`.
-        let _ = unsafe { lt::cublasLtDestroy(self.0) };
+        let _ = unsafe { lt!(cublasLtDestroy(self.0)) };
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys as cu;
 
-use super::{Called, Failure, call, driver, load};
+use super::{Called, Failure, call, calls, driver, load};
 
 /// The primary context of a device.
 #[derive(Debug)]
@@ -221,7 +221,10 @@ impl Event {
     pub fn reached(&self) -> Called<bool> {
         // SAFETY: the event is alive.
         match unsafe { cu::cuEventQuery(self.raw) } {
-            cu::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            status @ cu::CUresult::CUDA_ERROR_NOT_READY => {
+                calls::note("cuEventQuery", status as u32);
+                Ok(false)
+            }
             status => driver("cuEventQuery", status).map(|()| true),
         }
     }

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 pub mod blas;
+pub mod calls;
 pub mod context;
 pub mod entry;
 pub mod graph;
@@ -66,6 +67,7 @@ pub type Called<T> = std::result::Result<T, Failure>;
 
 /// A driver call's status as a result.
 fn driver(call: &'static str, status: cu::CUresult) -> Called<()> {
+    calls::note(call, status as u32);
     if status == cu::CUresult::CUDA_SUCCESS {
         return Ok(());
     }

@@ -8,9 +8,10 @@ use cudarc::driver::sys as cu;
 use cudarc::nvrtc::sys as rtc;
 
 use super::context::{Context, Stream};
-use super::{Called, Failure, call};
+use super::{Called, Failure, call, calls};
 
 fn nvrtc(call: &'static str, status: rtc::nvrtcResult) -> Called<()> {
+    calls::note(call, status as u32);
     if status == rtc::nvrtcResult::NVRTC_SUCCESS {
         return Ok(());
     }
@@ -45,7 +46,7 @@ struct Program(rtc::nvrtcProgram);
 impl Drop for Program {
     fn drop(&mut self) {
         // SAFETY: made by `nvrtcCreateProgram`.
-        let _ = unsafe { rtc::nvrtcDestroyProgram(&mut self.0) };
+        let _ = unsafe { nvrtc("nvrtcDestroyProgram", rtc::nvrtcDestroyProgram(&mut self.0)) };
     }
 }
 
@@ -78,6 +79,7 @@ pub fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, CompileFailu
     // SAFETY: the program is alive, `pointers` has as many entries as said.
     let status = unsafe { rtc::nvrtcCompileProgram(program.0, pointers.len() as c_int, pointers.as_ptr()) };
     if status == rtc::nvrtcResult::NVRTC_ERROR_COMPILATION {
+        calls::note("nvrtcCompileProgram", status as u32);
         return Err(CompileFailure::Refused(program.log()?));
     }
     nvrtc("nvrtcCompileProgram", status)?;
