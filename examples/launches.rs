@@ -82,7 +82,12 @@ fn device(gpu: bool) -> Result<Device, String> {
         // Programs are compiled together: far fewer runs of the C++ compiler.
         cuda_sim::set_batching(true);
     }
-    let kernel_cache = if gpu { KernelCache::default() } else { KernelCache::Off };
+    // `STEPGRAPH_KERNELS` names a folder where the kernels' sources are left, for a check by the real compiler.
+    let kernel_cache = match std::env::var_os("STEPGRAPH_KERNELS") {
+        Some(folder) => KernelCache::At(folder.into()),
+        None if gpu => KernelCache::default(),
+        None => KernelCache::Off,
+    };
     Device::cuda_with(&CudaOptions { kernel_cache, ..CudaOptions::default() }).map_err(|e| e.to_string())
 }
 
