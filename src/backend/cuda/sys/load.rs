@@ -101,13 +101,20 @@ impl Library {
         }
     }
 
-    /// File names to try, in this order: an unversioned one first, as cudarc does, so that both find the same library.
-    fn names(self) -> &'static [&'static str] {
-        match self {
-            Library::Driver => &["libcuda.so", "libcuda.so.1"],
-            Library::Nvrtc => &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"],
-            Library::BlasLt => &["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"],
+    /// File names to try, in this order: those under which cudarc opens it (which panics if it finds none), given the
+    /// version of CUDA that its bindings are for.
+    fn names(self) -> Vec<String> {
+        let stem = match self {
+            Library::Driver => return vec!["libcuda.so".to_string(), "libcuda.so.1".to_string()],
+            Library::Nvrtc => "libnvrtc.so",
+            Library::BlasLt => "libcublasLt.so",
+        };
+        let major = cudarc::driver::sys::CUDA_VERSION / 1000;
+        let mut names = vec![stem.to_string(), format!("{stem}.{major}")];
+        if major != 12 {
+            names.push(format!("{stem}.12"));
         }
+        names
     }
 
     fn what(self) -> &'static str {
@@ -128,18 +135,6 @@ impl Library {
             Library::BlasLt => {
                 "install the CUDA toolkit, or `pip install nvidia-cublas` (for a 12.x driver: nvidia-cublas-cu12) and name \
                  its folder in STEPGRAPH_CUDA_LIBS"
-            }
-        }
-    }
-
-    /// Whether cudarc finds it, too (it panics if it does not).
-    fn cudarc_finds(self) -> bool {
-        // SAFETY: opening the libraries runs their initialisers, which is what using CUDA means.
-        unsafe {
-            match self {
-                Library::Driver => cudarc::driver::sys::is_culib_present(),
-                Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
-                Library::BlasLt => cudarc::cublaslt::sys::is_culib_present(),
             }
         }
     }
@@ -188,7 +183,8 @@ fn folders() -> Vec<PathBuf> {
 
 /// Opens a library and looks up all of its symbols; the error says what is missing and what to install.
 fn open(library: Library) -> Result<Handle, String> {
-    let by_name = library.names().iter().find_map(|n| Handle::open(Path::new(n)));
+    let names = library.names();
+    let by_name = names.iter().find_map(|n| Handle::open(Path::new(n)));
     let handle = by_name.or_else(|| {
         folders().iter().find_map(|folder| {
             // NVRTC opens its built-in functions by name: they must be loaded already when the loader does not know the folder.
@@ -199,7 +195,7 @@ fn open(library: Library) -> Result<Handle, String> {
                     let _ = Handle::open(&e.path());
                 }
             }
-            library.names().iter().find_map(|n| Handle::open(&folder.join(n)))
+            names.iter().find_map(|n| Handle::open(&folder.join(n)))
         })
     });
     let handle = handle.ok_or_else(|| format!("{} was not found; {}", library.what(), library.install()))?;
@@ -212,13 +208,6 @@ fn open(library: Library) -> Result<Handle, String> {
     if !missing.is_empty() {
         let missing = missing.join(", ");
         return Err(format!("{} has no {missing}: it is too old; update it (CUDA 12.0 or newer)", library.what()));
-    }
-    if !library.cudarc_finds() {
-        return Err(format!(
-            "{} was found, but not under a name that cudarc opens; {}",
-            library.what(),
-            library.install()
-        ));
     }
     Ok(handle)
 }
