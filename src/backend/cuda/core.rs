@@ -121,10 +121,10 @@ impl Core {
     pub fn algorithm(&self, product: &Product) -> Result<Algorithm> {
         let mut algorithms = self.algorithms.lock();
         if let Some(a) = algorithms.get(product) {
-            return Ok(*a);
+            return Ok(a.clone());
         }
         let algorithm = self.blas.algorithm(product)?;
-        algorithms.insert(*product, algorithm);
+        algorithms.insert(*product, algorithm.clone());
         Ok(algorithm)
     }
 

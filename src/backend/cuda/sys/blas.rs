@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use cudarc::cublaslt::sys as lt;
 
@@ -70,14 +71,16 @@ unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}
 
-/// An algorithm for a [`Product`].
-#[derive(Clone, Copy, Debug)]
+/// An algorithm for a [`Product`], with the descriptors of its call.
+#[derive(Clone, Debug)]
 pub struct Algorithm {
     algo: lt::cublasLtMatmulAlgo_t,
+    call: Arc<Call>,
     /// Device memory for the call, aligned to 256 bytes.
     pub workspace: usize,
 }
 
+#[derive(Debug)]
 struct Layout(lt::cublasLtMatrixLayout_t);
 
 impl Layout {
@@ -107,6 +110,7 @@ impl Drop for Layout {
     }
 }
 
+#[derive(Debug)]
 struct Desc(lt::cublasLtMatmulDesc_t);
 
 impl Drop for Desc {
@@ -126,12 +130,18 @@ impl Drop for Preference {
 }
 
 /// The descriptors of one product.
+#[derive(Debug)]
 struct Call {
     desc: Desc,
     a: Layout,
     b: Layout,
     c: Layout,
 }
+
+// SAFETY: descriptors are set in `new` and only read afterwards.
+unsafe impl Send for Call {}
+// SAFETY: as above.
+unsafe impl Sync for Call {}
 
 impl Call {
     fn new(p: &Product) -> Called<Call> {
@@ -211,7 +221,7 @@ impl Blas {
                 let name = "CUBLAS_STATUS_NOT_SUPPORTED".to_string();
                 return Err(Failure { call: "cublasLtMatmulAlgoGetHeuristic", code: 15, name });
             }
-            Ok(Algorithm { algo: result.algo, workspace: result.workspaceSize })
+            Ok(Algorithm { algo: result.algo, call: Arc::new(call), workspace: result.workspaceSize })
         }
     }
 
@@ -225,7 +235,7 @@ impl Blas {
         workspace: Address,
         stream: &Stream,
     ) -> Called<()> {
-        let call = Call::new(p)?;
+        let call = &*algorithm.call;
         let (one, zero) = (1f32, 0f32);
         let (one_64, zero_64) = (1f64, 0f64);
         let (alpha, beta): (*const c_void, *const c_void) = match p.dtype {
