@@ -85,12 +85,21 @@ impl Executable for EagerExecutable {
         let core = &*self.core;
         core.locked(|| {
             let host = host::Device { pool: &core.pool, arena: None };
-            let mut result = run(&self.dispatcher, &host, core, launch)?;
-            if self.may_flag {
-                let (kernel, args) = core.flags.settle();
-                for (function, grid) in &kernel.stages {
-                    function.launch(*grid, &args, &core.stream)?;
+            let enqueued = run(&self.dispatcher, &host, core, launch).and_then(|result| {
+                if self.may_flag {
+                    let (kernel, args) = core.flags.settle();
+                    for (function, grid) in &kernel.stages {
+                        function.launch(*grid, &args, &core.stream)?;
+                    }
                 }
+                Ok(result)
+            });
+            let mut result = enqueued.inspect_err(|_| {
+                if self.may_flag {
+                    core.flags.lower(&core.stream);
+                }
+            })?;
+            if self.may_flag {
                 result.pending = Some(core.flags.issue());
             }
             core.counters.eager_kernels.fetch_add(self.kernels() as u64, Relaxed);

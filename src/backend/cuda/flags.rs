@@ -67,6 +67,11 @@ impl Flags {
         self.words.address()
     }
 
+    /// Takes the flag down after work failed that may have raised it: what comes next must not be blamed.
+    pub fn lower(&self, stream: &Stream) {
+        let _ = memory::clear(stream, self.address(), 4);
+    }
+
     /// The kernel that ends what may raise the flag, and its arguments.
     pub fn settle(&self) -> (&Kernel, [u64; 3]) {
         (&self.kernel, [self.words.address(), self.words.address() + 8, self.log.device_address()])

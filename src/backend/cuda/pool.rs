@@ -132,9 +132,11 @@ impl Pool {
     /// Gives all free blocks back to the device.
     fn give_back(&self, state: &mut State) -> Result<()> {
         for (&size, class) in &mut state.classes {
-            while let Some(address) = class.free.pop() {
-                state.cached -= size;
+            while let Some(&address) = class.free.last() {
+                // What the driver does not take back stays ours.
                 memory::free(&self.stream, address)?;
+                class.free.pop();
+                state.cached -= size;
             }
         }
         state.classes.retain(|_, c| c.live > 0);
@@ -187,14 +189,13 @@ fn holders(state: &State) -> Vec<(usize, usize)> {
 impl Drop for Pool {
     fn drop(&mut self) {
         // All blocks are back: each keeps the pool alive.
-        if self.context.enter().is_ok() {
-            for class in self.state.get_mut().classes.values_mut() {
-                for address in class.free.drain(..) {
-                    let _ = memory::free(&self.stream, address);
-                }
+        let _ = self.context.enter();
+        for class in self.state.get_mut().classes.values_mut() {
+            for address in class.free.drain(..) {
+                let _ = memory::free(&self.stream, address);
             }
-            let _ = self.stream.synchronize();
         }
+        let _ = self.stream.synchronize();
     }
 }
 

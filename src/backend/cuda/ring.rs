@@ -54,8 +54,11 @@ impl Ring {
             slot.copied.wait()?;
         }
         slot.pinned.send(words, stream, to)?;
-        // If this fails, the next user of the slot must not believe that the copy is done.
-        slot.copied.record(stream)?;
+        if let Err(e) = slot.copied.record(stream) {
+            // The next user of the slot must not believe that this copy is done: it has to be.
+            let _ = stream.synchronize();
+            return Err(e.into());
+        }
         *next += 1;
         Ok(())
     }

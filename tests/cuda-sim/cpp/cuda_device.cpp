@@ -37,7 +37,7 @@ int cuDriverGetVersion(int* out) {
 int cuDeviceGetCount(int* out) {
     ENTER(INIT);
     if (!out) return INVALID_VALUE;
-    *out = DEVICES;
+    *out = settings().devices;
     return OK;
 }
 

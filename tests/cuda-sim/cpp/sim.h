@@ -66,6 +66,7 @@ struct Call {
 struct Settings {
     int driver_version = 13000, nvrtc_major = 13, nvrtc_minor = 0, cc_major = 9, cc_minor = 0;
     size_t cublaslt_version = 130001;
+    int devices = DEVICES;
     bool batching = false, reverse = false, initialised = false;
     uint64_t seed = 1, random = 1;
     int64_t drop_edge = -1, edges_seen = 0;

@@ -184,6 +184,10 @@ void cusim_set_version(const char* of, int major, int minor) {
     if (!strcmp(of, "compute")) s.cc_major = major, s.cc_minor = minor;
     if (!strcmp(of, "cublaslt")) s.cublaslt_version = 10000 * major + 100 * minor;
 }
+void cusim_set_device_count(int count) {
+    Lock lock;
+    settings().devices = count;
+}
 void cusim_set_attribute(int attribute, int value) {
     Lock lock;
     settings().attributes[attribute] = value;

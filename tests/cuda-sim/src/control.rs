@@ -125,6 +125,11 @@ pub fn edges_seen() -> u64 {
     core!("cusim_edges_seen", fn() -> u64, ()).unwrap_or(0)
 }
 
+/// How many devices there are: 0, 1 or 2 (at first).
+pub fn set_device_count(count: u32) {
+    core!("cusim_set_device_count", fn(c_int), (count.min(2) as c_int));
+}
+
 /// A real libnvrtc that shall compile each source too (empty: none); a source that it refuses is refused.
 pub fn real_nvrtc(path: &str) {
     set_path("nvrtc", path);

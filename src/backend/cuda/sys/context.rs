@@ -181,7 +181,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.owned && self.context.enter().is_ok() {
+        if self.owned {
+            let _ = self.context.enter();
             // SAFETY: made in `new`; the driver keeps it until its work is done.
             let _ = unsafe { call!(cuStreamDestroy_v2(self.raw)) };
         }
@@ -251,9 +252,8 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            // SAFETY: made in `new`.
-            let _ = unsafe { call!(cuEventDestroy_v2(self.raw)) };
-        }
+        let _ = self.context.enter();
+        // SAFETY: made in `new`.
+        let _ = unsafe { call!(cuEventDestroy_v2(self.raw)) };
     }
 }

@@ -43,6 +43,11 @@ impl Graph {
         let mut raw = null_mut();
         // SAFETY: the capture was begun above, on this thread.
         let ended = unsafe { call!(cuStreamEndCapture(stream.raw, &mut raw)) };
+        if ended.is_err() && raw.is_null() {
+            // The stream must not stay in a capture that failed to end: the next one could not begin.
+            // SAFETY: as above; refused if the capture has ended after all.
+            let _ = unsafe { call!(cuStreamEndCapture(stream.raw, &mut raw)) };
+        }
         let graph = Graph { raw, context: context.clone() };
         enqueued?;
         ended?;
@@ -101,7 +106,8 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if !self.raw.is_null() && self.context.enter().is_ok() {
+        if !self.raw.is_null() {
+            let _ = self.context.enter();
             // SAFETY: made above, by creation or capture.
             let _ = unsafe { call!(cuGraphDestroy(self.raw)) };
         }
@@ -131,9 +137,8 @@ impl GraphExec {
 
 impl Drop for GraphExec {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            // SAFETY: made in `instantiate`; the driver keeps it until runs under way have ended.
-            let _ = unsafe { call!(cuGraphExecDestroy(self.raw)) };
-        }
+        let _ = self.context.enter();
+        // SAFETY: made in `instantiate`; the driver keeps it until runs under way have ended.
+        let _ = unsafe { call!(cuGraphExecDestroy(self.raw)) };
     }
 }

@@ -3,7 +3,7 @@
 //! The bindings are cudarc's, loaded at run time. cudarc panics where a library or a symbol is missing, so [`load::ready`] first
 //! opens each library itself and looks up every symbol of one list; nothing here is called before that succeeded.
 //! What follows are thin owners of driver objects: each call is checked and named in its [`Failure`], each object is
-//! freed by its drop. Which object is used when (a freed block still in use by queued work, a graph that points to memory) is
+//! freed by its drop, which ignores failures: nobody is left to hear of them. Which object is used when (a freed block still in use by queued work, a graph that points to memory) is
 //! the callers' business: they keep alive what queued work touches, all of it on one stream.
 
 #![allow(unsafe_code)]

@@ -131,10 +131,9 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            // SAFETY: loaded in `load`; the callers keep it while work of its is under way.
-            let _ = unsafe { call!(cuModuleUnload(self.raw)) };
-        }
+        let _ = self.context.enter();
+        // SAFETY: loaded in `load`; the callers keep it while work of its is under way.
+        let _ = unsafe { call!(cuModuleUnload(self.raw)) };
     }
 }
 
