@@ -109,7 +109,8 @@ impl Compiler {
                     }
                     other => other?,
                 };
-                self.modules.lock().insert(source.to_string(), module);
+                // Another thread may have been faster. Its module stays: work of its may be under way.
+                self.modules.lock().entry(source.to_string()).or_insert(module);
             }
         }
         let modules = self.modules.lock();

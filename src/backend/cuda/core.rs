@@ -44,6 +44,14 @@ pub struct Core {
     pub context: Arc<Context>,
 }
 
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Modules and memory go now: nothing may use them any more.
+        let _ = self.context.enter();
+        let _ = self.stream.synchronize();
+    }
+}
+
 impl Core {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
