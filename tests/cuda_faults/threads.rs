@@ -53,6 +53,25 @@ fn two_threads_on_one_device_and_on_two() {
     }
 }
 
+/// Giving memory and unused kernels back at any time disturbs nobody.
+#[test]
+fn one_thread_trims_while_another_trains() {
+    let Some(_turn) = turn() else { return };
+    let want = train(&device(), 1, false).unwrap();
+    let d = device();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                d.trim();
+            }
+        });
+        let got: Result<Vec<_>> = (0..5).map(|_| train(&d, 1, true)).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(got.unwrap().iter().all(|g| *g == want));
+    });
+}
+
 /// A step recorded on one thread is replayed on another, and its device's last holder is a third.
 #[test]
 fn a_replay_on_another_thread() {

@@ -64,11 +64,15 @@ impl Compiler {
     /// Kernels of rendered steps, those not seen before compiled in parallel.
     pub fn kernels(&self, steps: &[(&Rendered, &str)]) -> Result<Vec<Arc<Kernel>>> {
         let mut wanted: Vec<(&str, &str)> = Vec::new();
+        // Held until their functions are made: another thread may trim meanwhile.
+        let mut held: HashMap<&str, Arc<Module>> = HashMap::new();
         {
             let modules = self.modules.lock();
             for (r, label) in steps {
-                if !modules.contains_key(&r.source) && !wanted.iter().any(|w| w.0 == r.source) {
-                    wanted.push((&r.source, label));
+                match modules.get(&r.source) {
+                    Some(module) => drop(held.insert(&r.source, module.clone())),
+                    None if wanted.iter().any(|w| w.0 == r.source) => {}
+                    None => wanted.push((&r.source, label)),
                 }
             }
         }
@@ -110,14 +114,15 @@ impl Compiler {
                     other => other?,
                 };
                 // Another thread may have been faster. Its module stays: work of its may be under way.
-                self.modules.lock().entry(source.to_string()).or_insert(module);
+                let kept = self.modules.lock().entry(source.to_string()).or_insert(module).clone();
+                held.insert(source, kept);
             }
         }
-        let modules = self.modules.lock();
         steps
             .iter()
             .map(|(r, _)| {
-                let module = modules.get(&r.source).ok_or_else(|| Error::bug("cuda", "a kernel was not compiled"))?;
+                let module =
+                    held.get(r.source.as_str()).ok_or_else(|| Error::bug("cuda", "a kernel was not compiled"))?;
                 let stage = |s: &crate::backend::cuda::render::Stage| {
                     let grid = Grid { blocks: s.grid, threads: s.threads, shared_bytes: s.shared_bytes };
                     Ok((module.function(&s.entry, s.shared_bytes)?, grid))

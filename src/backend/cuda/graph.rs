@@ -98,7 +98,7 @@ impl PlanGraph {
                 pin.moved += 1;
                 let var = matches!(self.plan.slots[pin.slot as usize].kind,
                     SlotKind::Input(i) if self.plan.inputs[i as usize].var);
-                pin.staged = pin.moved > MOVES[var as usize] - 1;
+                pin.staged = pin.moved >= MOVES[var as usize];
                 tracing::debug!(
                     plan = self.plan.name,
                     slot = pin.slot,
